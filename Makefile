@@ -1,0 +1,55 @@
+# Every target sets up what it needs; a second call is quick. `make help` lists them.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SEEDS  ?= 1000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo check format fuzz interop bench lock clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## create .venv and install the package with its pinned dependencies
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11, or run make PYTHON=python3.12 …"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: $(STAMP) ## run the tests (random order, two workers) and show coverage
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests
+
+demo: $(STAMP) ## start a broker, show a round trip, clean up
+	$(BIN)/python -m moldau.demo
+
+check: $(STAMP) ## formatting, lint, strict types, import contracts, generated stubs up to date
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate_stubs.py --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+fuzz: $(STAMP) ## the long fuzz run (FUZZ_CASES=2000000 by default)
+	FUZZ_CASES=$${FUZZ_CASES:-2000000} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/wire/test_hostile_input.py tests/records/test_hostile_batches.py
+
+interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, and the network to their registries)
+	$(BIN)/python -m pytest --timeout 600 tests/interop
+
+bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+lock: ## renew requirements/*.lock from pyproject.toml
+	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv
+	$(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--group dev --group bench pyproject.toml -o requirements/dev.lock
+
+clean: ## remove everything the targets made
+	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .import_linter_cache moldau-data

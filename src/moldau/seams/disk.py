@@ -1,0 +1,276 @@
+"""Disk. Files that know the difference between written and flushed.
+
+Written bytes survive the process; only flushed bytes survive the machine. The simulated disk in the tests
+takes that literally: a crash keeps an arbitrary part of what was written and not flushed.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+_IOV_MAX = 1024
+
+
+class DiskFile(Protocol):
+    """A file open for appending and positional reading. Not shared between threads, except `flush` and `read`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, counting what was appended through this object."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, or none: on OSError the file keeps its former size. Returns bytes written."""
+
+    def write_at(self, position: int, data: Buffer) -> None: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def flush(self) -> None:
+        """fsync: what was written so far survives power loss."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for `sendfile`, or None where there is none (the simulator): then `read` is used."""
+
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file mapped into memory, for the indexes. `view` is writable and stays valid until `resize` or `close`."""
+
+    @property
+    def view(self) -> memoryview: ...
+
+    def flush(self) -> None: ...
+
+    def resize(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str) -> DiskFile:
+        """Open for reading and appending, created if missing."""
+
+    def map(self, path: str, size: int) -> MappedFile:
+        """Map `size` bytes, growing (with zeros) or shrinking the file to that size."""
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        """Temporary file, flush, rename, flush the folder: readers see the old content or the new, never a mix."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in the folder, sorted."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def flush_dir(self, path: str) -> None:
+        """Make creations, renames and removals in this folder durable."""
+
+    def space(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume."""
+
+
+@dataclass(slots=True, frozen=True)
+class FileRegion:
+    """Bytes of a file that leave through `sendfile` without entering the process."""
+
+    file: DiskFile
+    position: int
+    length: int
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.length)
+
+
+class RealFile:
+    __slots__ = ("_fd", "_size", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        start = self._size
+        expected = sum(map(len, buffers))
+        try:
+            written = os.pwritev(self._fd, buffers[:_IOV_MAX], start)
+            if written < expected:
+                self._append_rest(b"".join(buffers), written, start)
+        except OSError:
+            # A part of the write may be there: cut it off, so that the next append starts where this one did.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, start)
+            raise
+        self._size = start + expected
+        return expected
+
+    def _append_rest(self, data: bytes, written: int, start: int) -> None:
+        view = memoryview(data)
+        while written < len(data):
+            step = os.pwrite(self._fd, view[written:], start + written)
+            if step == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            written += step
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        written = 0
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._fd, view[written:], position + written)
+        self._size = max(self._size, position + len(data))
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length and (more := os.pread(self._fd, length - got, position + got)):
+            parts.append(more)
+            got += len(more)
+        return b"".join(parts)
+
+    def flush(self) -> None:
+        os.fsync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealMappedFile:
+    __slots__ = ("_fd", "_map", "_view")
+
+    def __init__(self, path: str, size: int) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._map: mmap.mmap | None = None
+        self._view = memoryview(b"")
+        self._remap(size)
+
+    def _remap(self, size: int) -> None:
+        self._view.release()
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if os.fstat(self._fd).st_size != size:
+            os.ftruncate(self._fd, size)
+        if size:  # a mapping cannot be empty
+            self._map = mmap.mmap(self._fd, size)
+            self._view = memoryview(self._map)
+        else:
+            self._view = memoryview(b"")
+
+    @property
+    def view(self) -> memoryview:
+        return self._view
+
+    def flush(self) -> None:
+        if self._map is not None:
+            self._map.flush()
+
+    def resize(self, size: int) -> None:
+        self._remap(size)
+
+    def close(self) -> None:
+        self._view.release()
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The machine's own file system."""
+
+    def open(self, path: str) -> RealFile:
+        return RealFile(path)
+
+    def map(self, path: str, size: int) -> RealMappedFile:
+        return RealMappedFile(path, size)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.flush_dir(os.path.dirname(path))
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def flush_dir(self, path: str) -> None:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def space(self, path: str) -> tuple[int, int]:
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize
