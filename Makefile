@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check format fuzz interop bench lock clean
+.PHONY: help setup test demo check format stubs fuzz interop bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ check: $(STAMP) ## formatting, lint, strict types, import contracts, generated s
 format: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+stubs: $(STAMP) ## rewrite the message types after editing the schema table
+	$(BIN)/python scripts/generate_stubs.py
 
 fuzz: $(STAMP) ## the long fuzz run (FUZZ_CASES=2000000 by default)
 	FUZZ_CASES=$${FUZZ_CASES:-2000000} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/wire/test_hostile_input.py tests/records/test_hostile_batches.py
