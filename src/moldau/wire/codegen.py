@@ -89,18 +89,16 @@ def _struct_class(spec: StructSpec, base: type, attributes: dict[str, Any], mess
     namespace: dict[str, Any] = {"EMPTY": _EMPTY}
     arguments, body = ["self"], []
     for spec_field in spec.fields:
-        default = default_of(spec_field)
+        name, default = spec_field.name, default_of(spec_field)
         if isinstance(default, list):
-            arguments.append(f"{spec_field.name}=EMPTY")
-            body.append(f" self.{spec_field.name} = [] if {spec_field.name} is EMPTY else {spec_field.name}")
+            arguments.append(f"{name}=EMPTY")
+            body.append(f" self.{name} = [] if {name} is EMPTY else {name}")
         elif default is _EMPTY:
-            arguments.append(f"{spec_field.name}=EMPTY")
-            body.append(
-                f" self.{spec_field.name} = NEW_{spec_field.name}() if {spec_field.name} is EMPTY else {spec_field.name}"
-            )
+            arguments.append(f"{name}=EMPTY")
+            body.append(f" self.{name} = NEW_{name}() if {name} is EMPTY else {name}")
         else:
-            arguments.append(f"{spec_field.name}={default!r}")
-            body.append(f" self.{spec_field.name} = {spec_field.name}")
+            arguments.append(f"{name}={default!r}")
+            body.append(f" self.{name} = {name}")
     source = f"def __init__({', '.join(arguments)}, unknown_tags=None):\n" + "\n".join(body)
     source += "\n self.unknown_tags = unknown_tags\n"
     exec(compile(source, f"<{spec.name}.__init__>", "exec"), namespace)  # noqa: S102 - built from our own table only

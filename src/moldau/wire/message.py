@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 class Struct:
     """A struct of a message: fields in `__slots__`, in the table's order."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     # Tagged fields this version of the table does not know, kept as they came; None when there are none.
     unknown_tags: dict[int, bytes] | None
 

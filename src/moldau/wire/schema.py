@@ -112,7 +112,8 @@ class MessageHead(NamedTuple):
 
 _HEAD = re.compile(
     r"^(?P<kind>request|response|record|key|value|data)(?: (?P<number>\d+))? (?P<name>\w+) (?P<versions>[\d+-]+)"
-    r"(?P<flexible> flexible(?: (?P<flexible_versions>[\d+-]+))?)?(?: on (?P<listeners>[a-z ]+?))?(?P<unstable> unstable-last)?$"
+    r"(?P<flexible> flexible(?: (?P<flexible_versions>[\d+-]+))?)?"
+    r"(?: on (?P<listeners>[a-z ]+?))?(?P<unstable> unstable-last)?$"
 )
 _FIELD = re.compile(
     r"^(?P<indent> *)(?P<name>\w+) +(?P<array>\[\])?(?P<type>\w+)(?P<null>\?(?P<null_versions>[\d+-]+)?)?"
@@ -133,8 +134,7 @@ def _blocks() -> dict[str, str]:
     """Message name -> its text, from all files of the table."""
     blocks: dict[str, str] = {}
     for path in sorted((Path(__file__).parent / "schema").glob("*.txt")):
-        for block in path.read_text("utf-8").split("\n\n")[1:]:
-            block = block.strip("\n")
+        for block in path.read_text("utf-8").rstrip("\n").split("\n\n")[1:]:
             name = block.split(" ", 3)[1 if block.startswith("data ") else 2]
             assert name not in blocks, f"{name} is declared twice"
             blocks[name] = block
