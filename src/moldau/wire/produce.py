@@ -1,0 +1,249 @@
+"""Produce by hand: records stay a view into the frame they came in; nothing is done per record.
+
+Batches are opaque here. A topic is named by a string up to version 12 and by its 16-byte id from 13 on.
+"""
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import NamedTuple
+
+from moldau.wire.primitives import MalformedFrame, decode_uvarint, encode_tags, encode_uvarint, skip_tags
+
+_FLEXIBLE = 9
+_TOPIC_IDS = 13
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_INDEX_AND_SIZE = Struct(">ii")
+_UUID_BYTES = 16
+# index, error code, base offset, log append time, log start offset; then: no record errors, no message, no tags.
+_PLAIN_OUTCOME_9 = Struct(">ihqqqBBB")
+_OUTCOME_9 = Struct(">ihqqq")
+_OUTCOME_5 = Struct(">ihqqq")
+_OUTCOME_3 = Struct(">ihqq")
+_LEADER = Struct(">iiB")
+
+
+class ProduceFrame(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    # (topic name or id, [(partition, batches)])
+    topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]]
+
+
+class ProduceOutcome(NamedTuple):
+    """What became of one partition's batches."""
+
+    partition: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    current_leader: tuple[int, int] | None = None  # (leader id, leader epoch), sent with NOT_LEADER_OR_FOLLOWER
+
+
+def decode_produce_request(frame: memoryview, position: int, version: int) -> ProduceFrame:
+    """The body of a Produce request; batches are slices of `frame` and live as long as it does."""
+    try:
+        if version >= _FLEXIBLE:
+            request, position = _decode_flexible(frame, position, topic_ids=version >= _TOPIC_IDS)
+        else:
+            request, position = _decode_plain(frame, position)
+    except (IndexError, error):
+        raise MalformedFrame(f"ProduceRequest v{version}: the frame ends too early") from None
+    except UnicodeDecodeError:
+        raise MalformedFrame(f"ProduceRequest v{version}: a name is not UTF-8") from None
+    if position != len(frame):
+        raise MalformedFrame(f"ProduceRequest v{version}: {len(frame) - position} bytes too many")
+    return request
+
+
+def _beyond(what: str) -> MalformedFrame:
+    return MalformedFrame(f"ProduceRequest: {what} claims to be longer than what is left of the frame")
+
+
+def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> tuple[ProduceFrame, int]:
+    end = len(frame)
+    transactional_id = None
+    size, position = decode_uvarint(frame, position)
+    if size:
+        stop = position + size - 1
+        if stop > end:
+            raise _beyond("transactional_id")
+        transactional_id = str(frame[position:stop], "utf-8")
+        position = stop
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = decode_uvarint(frame, position + 6)
+    if topic_count > end - position + 1:
+        raise _beyond("topic_data")
+    if topic_count == 0:
+        raise MalformedFrame("ProduceRequest: topic_data is null, which it must not be")
+    topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count - 1):
+        topic: str | bytes
+        if topic_ids:
+            stop = position + _UUID_BYTES
+            topic = bytes(frame[position:stop])
+        else:
+            size, position = decode_uvarint(frame, position)
+            stop = position + size - 1
+            topic = str(frame[position:stop], "utf-8") if size else ""
+            if not size:
+                raise MalformedFrame("ProduceRequest: a topic name is null, which it must not be")
+        if stop > end:
+            raise _beyond("a topic name")
+        count, position = decode_uvarint(frame, stop)
+        if count > end - position + 1:
+            raise _beyond("partition_data")
+        if count == 0:
+            raise MalformedFrame("ProduceRequest: partition_data is null, which it must not be")
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count - 1):
+            (index,) = _INT32.unpack_from(frame, position)
+            size, position = decode_uvarint(frame, position + 4)
+            if size:
+                stop = position + size - 1
+                if stop > end:
+                    raise _beyond("records")
+                partitions.append((index, frame[position:stop]))
+                position = stop
+            else:
+                partitions.append((index, None))
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+        topics.append((topic, partitions))
+        position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    return ProduceFrame(transactional_id, acks, timeout_ms, topics), position
+
+
+def _decode_plain(frame: memoryview, position: int) -> tuple[ProduceFrame, int]:
+    end = len(frame)
+    transactional_id, position = _plain_string(frame, position, "transactional_id")
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    (topic_count,) = _INT32.unpack_from(frame, position + 6)
+    position += 10
+    if not 0 <= topic_count <= end - position:
+        raise _beyond("topic_data")
+    topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count):
+        topic, position = _plain_string(frame, position, "a topic name")
+        if topic is None:
+            raise MalformedFrame("ProduceRequest: a topic name is null, which it must not be")
+        (count,) = _INT32.unpack_from(frame, position)
+        position += 4
+        if not 0 <= count <= end - position:
+            raise _beyond("partition_data")
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
+            position += 8
+            if size < 0:
+                partitions.append((index, None))
+                continue
+            stop = position + size
+            if stop > end:
+                raise _beyond("records")
+            partitions.append((index, frame[position:stop]))
+            position = stop
+        topics.append((topic, partitions))
+    return ProduceFrame(transactional_id, acks, timeout_ms, topics), position
+
+
+def _plain_string(frame: memoryview, position: int, what: str) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(frame, position)
+    position += 2
+    if size < 0:
+        return None, position
+    stop = position + size
+    if stop > len(frame):
+        raise _beyond(what)
+    return str(frame[position:stop], "utf-8"), stop
+
+
+def encode_produce_response(
+    version: int,
+    topics: Sequence[tuple[str | bytes, Sequence[ProduceOutcome]]],
+    *,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
+) -> bytes:
+    """The body of a Produce response. `node_endpoints` (id, host, port, rack) tell where the new leaders are."""
+    if version < _FLEXIBLE:
+        return _encode_plain(version, topics, throttle_time_ms)
+    out = bytearray(encode_uvarint(len(topics) + 1))
+    for topic, outcomes in topics:
+        if version >= _TOPIC_IDS:
+            out += topic  # type: ignore[arg-type]  # ids from version 13 on
+        else:
+            name = topic.encode()  # type: ignore[union-attr]  # names up to version 12
+            out += encode_uvarint(len(name) + 1) + name
+        out += encode_uvarint(len(outcomes) + 1)
+        for outcome in outcomes:
+            if outcome[5] is None and not outcome[6] and outcome[7] is None:
+                out += _PLAIN_OUTCOME_9.pack(outcome[0], outcome[1], outcome[2], outcome[3], outcome[4], 1, 0, 0)
+            else:
+                out += _encode_outcome(outcome, version)
+        out += b"\0"
+    out += _INT32.pack(throttle_time_ms)
+    tags = _encode_endpoints(node_endpoints) if node_endpoints and version >= 10 else b""
+    out += encode_tags({0: tags}) if tags else b"\0"
+    return bytes(out)
+
+
+def _encode_outcome(outcome: ProduceOutcome, version: int) -> bytes:
+    out = bytearray(_OUTCOME_9.pack(*outcome[:5]))
+    out += encode_uvarint(len(outcome.record_errors) + 1)
+    for batch_index, message in outcome.record_errors:
+        out += _INT32.pack(batch_index) + _compact_string(message) + b"\0"
+    out += _compact_string(outcome.error_message)
+    if outcome.current_leader is not None and version >= 10:
+        out += encode_tags({0: _LEADER.pack(*outcome.current_leader, 0)})
+    else:
+        out += b"\0"
+    return bytes(out)
+
+
+def _compact_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    data = text.encode()
+    return encode_uvarint(len(data) + 1) + data
+
+
+def _encode_endpoints(endpoints: Sequence[tuple[int, str, int, str | None]]) -> bytes:
+    out = bytearray(encode_uvarint(len(endpoints) + 1))
+    for node_id, host, port, rack in endpoints:
+        out += _INT32.pack(node_id) + _compact_string(host) + _INT32.pack(port) + _compact_string(rack) + b"\0"
+    return bytes(out)
+
+
+def _encode_plain(
+    version: int, topics: Sequence[tuple[str | bytes, Sequence[ProduceOutcome]]], throttle_time_ms: int
+) -> bytes:
+    out = bytearray(_INT32.pack(len(topics)))
+    for topic, outcomes in topics:
+        name = topic.encode()  # type: ignore[union-attr]  # names up to version 12
+        out += _INT16.pack(len(name)) + name + _INT32.pack(len(outcomes))
+        for outcome in outcomes:
+            if version < 5:
+                out += _OUTCOME_3.pack(*outcome[:4])
+            elif version < 8:
+                out += _OUTCOME_5.pack(*outcome[:5])
+            else:
+                out += _OUTCOME_5.pack(*outcome[:5]) + _INT32.pack(len(outcome.record_errors))
+                for batch_index, message in outcome.record_errors:
+                    out += _INT32.pack(batch_index) + _nullable_string(message)
+                out += _nullable_string(outcome.error_message)
+    out += _INT32.pack(throttle_time_ms)
+    return bytes(out)
+
+
+def _nullable_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    data = text.encode()
+    return _INT16.pack(len(data)) + data
