@@ -112,7 +112,7 @@ def compile_java(*sources: Path) -> Path:
 
     def compile_into(folder: Path) -> None:
         compiler = require("javac", _JAVA_ADVICE)
-        options = ["--release", "17", "-Xlint:all,-serial", "-Werror", "-proc:none"]
+        options = ["--release", "17", "-Xlint:all,-path,-serial", "-Werror", "-proc:none"]
         run([compiler, *options, "-cp", f"{kafka_libs()}/*", "-d", folder, *sources])
 
     return build_once(f"java-{sources[0].stem}", [kafka_libs().name, *sources], compile_into)
