@@ -1,0 +1,1 @@
+"""Moldau inside a test: an in-process broker and its pytest fixture."""

@@ -1,0 +1,1 @@
+"""Pytest fixtures, found through the `pytest11` entry point."""
