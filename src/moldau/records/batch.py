@@ -10,6 +10,7 @@ counts; its `size_bytes` may still reach beyond the buffer, which `iter_batches`
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -123,7 +124,7 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
-_make_header = BatchHeader._make
+_as_header: partial[BatchHeader] = partial(tuple.__new__, BatchHeader)  # BatchHeader._make without its check
 _unpack_header = HEADER.unpack_from
 
 
@@ -131,7 +132,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the records after it need not be in the buffer."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(f"{max(0, len(buffer) - position)} bytes are too few for a batch header of {HEADER_BYTES}")
-    header = _make_header(_unpack_header(buffer, position))
+    header = _as_header(_unpack_header(buffer, position))
     if header[1] < MIN_BATCH_LENGTH or header[3] != MAGIC or header[6] < 0 or header[12] < 0:
         raise CorruptBatch(_what_is_wrong(header))
     return header

@@ -3,8 +3,6 @@
 Invariant: whatever bytes come in, only these exceptions come out.
 """
 
-# ruff: noqa: N818 - the names say what is wrong; "Error" would add nothing to "CorruptBatch"
-
 
 class RecordsError(Exception):
     """Bytes that are not what Kafka's record format says they should be, or that we refuse to expand."""
