@@ -1,0 +1,1 @@
+"""The broker: Kafka's APIs over the log, one handler per file."""
