@@ -1,0 +1,195 @@
+"""Accepting connections, within the limits.
+
+A full node does not turn connections away: it stops accepting, and they wait in the kernel's backlog until one closes
+(`max.connections`) or the second is over (`max.connection.creation.rate`). One address with too many connections is
+turned away at once (`max.connections.per.ip`), since it would only fill the backlog for the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from moldau.net.settings import NetCounters
+from moldau.seams.network import FrameHandler
+from moldau.timers.wheel import TimerHandle
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from moldau.net.reactor import Reactor
+
+_log = logging.getLogger(__name__)
+_ACCEPTS_PER_TURN = 64
+_RETRY_MS = 100
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Listener:
+    """See `moldau.seams.network.Listener`.
+
+    `is_protected` (the listener brokers use among themselves): it accepts even when `max.connections` is reached, and
+    the connection of another listener that was quiet longest makes room. `tls` may be replaced to renew certificates.
+    """
+
+    __slots__ = (
+        "_is_accepting",
+        "_is_closed",
+        "_reactor",
+        "_retry",
+        "_socket",
+        "counters",
+        "handler",
+        "host",
+        "is_protected",
+        "max_connections",
+        "name",
+        "port",
+        "tls",
+    )
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        handler: FrameHandler,
+        *,
+        name: str,
+        tls: SSLContext | None,
+        is_protected: bool,
+        max_connections: int,
+    ) -> None:
+        self.name = name
+        self.handler = handler
+        self.counters = NetCounters()
+        self.tls = tls
+        self.is_protected = is_protected
+        self.max_connections = max_connections
+        bound_to: tuple[str, int] = sock.getsockname()[:2]
+        self.host, self.port = bound_to
+        self._reactor = reactor
+        self._socket = sock
+        self._retry: TimerHandle | None = None
+        self._is_accepting = False
+        self._is_closed = False
+        self.resume()
+
+    async def close(self) -> None:
+        self.close_now()
+
+    def close_now(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._pause()
+            self._socket.close()
+            self._reactor.listeners.remove(self)
+
+    def resume(self) -> None:
+        """Room was made, or may have been: accept again."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if not self._is_accepting and not self._is_closed:
+            self._is_accepting = True
+            self._reactor.loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _pause(self, until_ms: float | None = None) -> None:
+        """Accept nothing until then, or until a connection closes."""
+        if self._is_accepting:
+            self._is_accepting = False
+            self._reactor.loop.remove_reader(self._socket.fileno())
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if until_ms is not None:
+            self._retry = self._reactor.wheel.add(until_ms, self.resume)
+
+    def _on_acceptable(self) -> None:
+        reactor = self._reactor
+        for _ in range(_ACCEPTS_PER_TURN):
+            if not self._is_accepting:
+                return
+            if not self._has_room():
+                self._pause()
+                return
+            now_ms = reactor.clock.monotonic_ms()
+            allowed_ms = reactor.gate.next_creation_ms(now_ms)
+            if allowed_ms > now_ms:
+                self._pause(allowed_ms)
+                return
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.counters.accept_errors += 1
+                if error.errno in _OUT_OF_RESOURCES:
+                    _log.error("cannot accept on listener %s: %s; raise the limit on open files", self.name, error)
+                    self._pause(now_ms + _RETRY_MS)
+                    return
+                continue  # the peer gave up while it waited
+            self._admit(sock, _numeric(address[0]), address[1], now_ms)
+
+    def _has_room(self) -> bool:
+        if self.counters.connections_open >= self.max_connections:
+            return False
+        gate = self._reactor.gate
+        if gate.open_connections < gate.limits.max_connections:
+            return True
+        return self.is_protected and self._reactor.close_quietest(unless_listener=self)
+
+    def _admit(self, sock: socket.socket, host: str, port: int, now_ms: float) -> None:
+        reactor = self._reactor
+        reactor.gate.created(now_ms)
+        if not reactor.gate.admit(host):
+            self.counters.connections_rejected += 1
+            sock.close()
+            return
+        settings = reactor.settings
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if settings.send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        except OSError:  # reset already
+            reactor.gate.left(host)
+            self.counters.accept_errors += 1
+            sock.close()
+            return
+        self.counters.connections_accepted += 1
+        self.counters.connections_open += 1
+        reactor.start_connection(self, sock, (host, port))
+
+
+def bind(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
+    """A listening socket; an empty host means every address of the machine. OSErrors say which address failed."""
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    elif socket.has_dualstack_ipv6():
+        family, address = socket.AF_INET6, ("::", port)
+    else:
+        family, address = socket.AF_INET, ("0.0.0.0", port)  # noqa: S104 - every address is what was asked for
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if receive_buffer_bytes >= 0:  # before listening: it decides the window accepted connections start with
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(backlog)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror}") from error
+    return sock
+
+
+def _numeric(host: str) -> str:
+    """One spelling per address: IPv4 clients of a dual-stack socket look like IPv6 ones."""
+    return host.removeprefix("::ffff:").partition("%")[0]

@@ -1,0 +1,177 @@
+"""All sockets of one event loop: listeners, their connections, the memory they share, and how they end together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from typing import TYPE_CHECKING
+
+from moldau.net.buffers import ReadMemory
+from moldau.net.channel import Channel, PlainChannel
+from moldau.net.connection import ServerConnection
+from moldau.net.gate import Gate
+from moldau.net.listener import Listener, bind
+from moldau.net.settings import UNLIMITED, ConnectionLimits, NetSettings
+from moldau.seams.clock import Clock
+from moldau.seams.network import FrameHandler
+from moldau.timers.wheel import TimerHandle, TimingWheel
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_LINGER_MS = 1000
+_LINGER_COUNT_MAX = 1000
+_LINGER_BYTES_MAX = 1024 * 1024
+
+
+class Reactor:
+    """Lives on one running loop; nothing of it may be touched from another thread.
+
+    Timeouts go through `wheel`, which its owner advances (`moldau.net.loop.LoopTimers`, or a test by hand).
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        wheel: TimingWheel,
+        settings: NetSettings | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.wheel = wheel
+        self.settings = settings or NetSettings()
+        self.memory = ReadMemory(self.settings.queued_max_bytes)
+        self.gate = Gate(limits or ConnectionLimits())
+        self.listeners: list[Listener] = []
+        self.connections: dict[int, ServerConnection] = {}
+        self.is_stopping = False
+        self._ids = itertools.count(1)
+        self._lingering: set[_Lingering] = set()
+        self._emptied: asyncio.Event | None = None
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        handler: FrameHandler,
+        *,
+        name: str,
+        tls: SSLContext | None = None,
+        is_protected: bool = False,
+        max_connections: int = UNLIMITED,
+    ) -> Listener:
+        settings = self.settings
+        sock = bind(host, port, backlog=settings.backlog, receive_buffer_bytes=settings.receive_buffer_bytes)
+        listener = Listener(
+            self, sock, handler, name=name, tls=tls, is_protected=is_protected, max_connections=max_connections
+        )
+        self.listeners.append(listener)
+        return listener
+
+    async def stop(self, drain_ms: float) -> None:
+        """Accept nothing, answer what is in flight for up to `drain_ms`, then close. Handlers hear of each end."""
+        self.is_stopping = True
+        for listener in tuple(self.listeners):
+            listener.close_now()
+        for connection in tuple(self.connections.values()):
+            connection.stop_reading()
+        deadline = self.wheel.add(self.clock.monotonic_ms() + max(0.0, drain_ms), self._stop_now)
+        self._emptied = asyncio.Event()
+        self._check_emptied()
+        await self._emptied.wait()
+        deadline.cancel()
+        await asyncio.sleep(0)  # the last `on_disconnect` calls are on their way
+
+    # For listeners and connections
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    def start_connection(self, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> None:
+        handshaking = None
+        channel: Channel
+        if listener.tls is None:
+            channel = PlainChannel(sock)
+        else:
+            from moldau.net.tls import TlsChannel
+
+            channel = handshaking = TlsChannel(sock, listener.tls, self.memory.scratch, server_side=True)
+        connection = ServerConnection(self, listener, channel, peer, handshaking)
+        self.connections[connection.id] = connection
+        connection.start()
+
+    def forget(self, connection: ServerConnection) -> None:
+        del self.connections[connection.id]
+        self.gate.left(connection.peer_host)
+        for listener in self.listeners:
+            listener.resume()
+        self._check_emptied()
+
+    def close_quietest(self, *, unless_listener: Listener) -> bool:
+        """Make room on a full node: close the connection, not of a protected listener, that was quiet longest."""
+        names = {listener.name for listener in self.listeners if listener.is_protected} | {unless_listener.name}
+        others = [connection for connection in self.connections.values() if connection.listener_name not in names]
+        if not others:
+            return False
+        quietest = min(others, key=lambda connection: connection.last_active_ms)
+        quietest.close("room was needed for another broker (max.connections)")
+        return True
+
+    def linger(self, channel: Channel) -> None:
+        """Close, once the peer has had the chance to read our last bytes.
+
+        A socket closed with unread input resets the connection, and the reset may overtake the last response.
+        """
+        channel.end_sending()
+        if len(self._lingering) < _LINGER_COUNT_MAX:
+            self._lingering.add(_Lingering(self, channel))
+        else:
+            channel.close()
+
+    def linger_ended(self, lingering: _Lingering) -> None:
+        self._lingering.discard(lingering)
+        self._check_emptied()
+
+    def _check_emptied(self) -> None:
+        if self._emptied is not None and not self.connections and not self._lingering:
+            self._emptied.set()
+
+    def _stop_now(self) -> None:
+        for connection in tuple(self.connections.values()):
+            connection.abort("the server stops")
+        for lingering in tuple(self._lingering):
+            lingering.end()
+
+
+class _Lingering:
+    """A closed connection whose peer has not closed yet: its bytes are thrown away, for a short while."""
+
+    __slots__ = ("_channel", "_fd", "_left_bytes", "_reactor", "_timer")
+
+    def __init__(self, reactor: Reactor, channel: Channel) -> None:
+        self._reactor = reactor
+        self._channel = channel
+        self._fd = channel.fileno()
+        self._left_bytes = _LINGER_BYTES_MAX
+        self._timer: TimerHandle = reactor.wheel.add(reactor.clock.monotonic_ms() + _LINGER_MS, self.end)
+        reactor.loop.add_reader(self._fd, self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            received = self._channel.recv_into(self._reactor.memory.shared)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = 0
+        self._left_bytes -= received
+        if received == 0 or self._left_bytes <= 0:
+            self.end()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        self._reactor.loop.remove_reader(self._fd)
+        self._channel.close()
+        self._reactor.linger_ended(self)
