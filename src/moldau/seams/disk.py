@@ -6,12 +6,13 @@ takes that literally: a crash keeps an arbitrary part of what was written and no
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 1024
@@ -40,20 +41,33 @@ class DiskFile(Protocol):
     def fileno(self) -> int | None:
         """The descriptor for `sendfile`, or None where there is none (the simulator): then `read` is used."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give the descriptor back now. Dropping the last reference does the same, so a region that is still being
+        sent keeps its file readable even after the log closed, renamed or removed it."""
 
 
 class MappedFile(Protocol):
-    """A file mapped into memory, for the indexes. `view` is writable and stays valid until `resize` or `close`."""
+    """A file mapped into memory, for the indexes. `view` is writable and stays valid until `resize` or `close`.
+
+    Growing reserves the blocks: a full disk is an OSError here, not a signal at some later store into the mapping.
+    """
 
     @property
     def view(self) -> memoryview: ...
 
-    def flush(self) -> None: ...
-
     def resize(self, size: int) -> None: ...
 
     def close(self) -> None: ...
+
+
+class DirEntry(NamedTuple):
+    name: str
+    size: int
+    is_dir: bool
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
 
 
 class Disk(Protocol):
@@ -65,8 +79,14 @@ class Disk(Protocol):
 
     def read_file(self, path: str) -> bytes: ...
 
-    def write_file_atomically(self, path: str, data: bytes) -> None:
-        """Temporary file, flush, rename, flush the folder: readers see the old content or the new, never a mix."""
+    def write_file_atomically(self, path: str, data: bytes, *, flush: bool = True) -> None:
+        """Temporary file, flush, rename, flush the folder: readers see the old content or the new, never a mix.
+
+        Without `flush` that holds as long as the machine stays up; a power loss may leave the old content, the new,
+        or a damaged file. For files that can be rebuilt, or that a later `flush_file` makes durable."""
+
+    def flush_file(self, path: str) -> None:
+        """fsync a file by name, stores into its mappings included; a missing one is fine."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -80,11 +100,19 @@ class Disk(Protocol):
     def list_dir(self, path: str) -> list[str]:
         """Names in the folder, sorted."""
 
+    def scan_dir(self, path: str) -> list[DirEntry]:
+        """What is in the folder, sorted by name, in one go."""
+
     def exists(self, path: str) -> bool: ...
 
     def file_size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int: ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    def lock(self, path: str) -> DiskLock:
+        """Lock a file against other processes (Java's locks included); OSError if another one holds it."""
 
     def flush_dir(self, path: str) -> None:
         """Make creations, renames and removals in this folder durable."""
@@ -119,9 +147,9 @@ class RealFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         start = self._size
-        expected = sum(map(len, buffers))
+        expected = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
-            written = os.pwritev(self._fd, buffers[:_IOV_MAX], start)
+            written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], start)
             if written < expected:
                 self._append_rest(b"".join(buffers), written, start)
         except OSError:
@@ -169,52 +197,70 @@ class RealFile:
         return self._fd
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # the constructor may have failed before there was a descriptor
+            self.close()
 
 
 class RealMappedFile:
-    __slots__ = ("_fd", "_map", "_view")
+    __slots__ = ("_map", "_path", "_view")
 
     def __init__(self, path: str, size: int) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._path = path
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         self._remap(size)
 
     def _remap(self, size: int) -> None:
-        self._view.release()
-        if self._map is not None:
-            self._map.close()
-            self._map = None
-        if os.fstat(self._fd).st_size != size:
-            os.ftruncate(self._fd, size)
-        if size:  # a mapping cannot be empty
-            self._map = mmap.mmap(self._fd, size)
-            self._view = memoryview(self._map)
-        else:
-            self._view = memoryview(b"")
+        self.close()
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            former = os.fstat(fd).st_size
+            if size < former:
+                os.ftruncate(fd, size)
+            elif size > former:
+                # A store into a hole of a full disk is a SIGBUS that kills the process; this is an ENOSPC instead.
+                os.posix_fallocate(fd, former, size - former)
+            if size:  # a mapping cannot be empty
+                self._map = mmap.mmap(fd, size)
+                self._view = memoryview(self._map)
+        finally:
+            os.close(fd)  # the mapping has its own
 
     @property
     def view(self) -> memoryview:
         return self._view
-
-    def flush(self) -> None:
-        if self._map is not None:
-            self._map.flush()
 
     def resize(self, size: int) -> None:
         self._remap(size)
 
     def close(self) -> None:
         self._view.release()
+        self._view = memoryview(b"")
         if self._map is not None:
             self._map.close()
             self._map = None
-        if self._fd >= 0:
+
+
+class RealLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             os.close(self._fd)
-            self._fd = -1
+            raise
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class RealDisk:
@@ -230,14 +276,30 @@ class RealDisk:
         with open(path, "rb") as file:
             return file.read()
 
-    def write_file_atomically(self, path: str, data: bytes) -> None:
+    def write_file_atomically(self, path: str, data: bytes, *, flush: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if flush:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
         os.replace(temporary, path)
-        self.flush_dir(os.path.dirname(path))
+        if flush:
+            self.flush_dir(os.path.dirname(path))
+
+    def flush_file(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -255,6 +317,13 @@ class RealDisk:
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
+    def scan_dir(self, path: str) -> list[DirEntry]:
+        with os.scandir(path) as entries:
+            return sorted(
+                DirEntry(entry.name, 0, True) if entry.is_dir() else DirEntry(entry.name, entry.stat().st_size, False)
+                for entry in entries
+            )
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
@@ -263,6 +332,12 @@ class RealDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def lock(self, path: str) -> RealLock:
+        return RealLock(path)
 
     def flush_dir(self, path: str) -> None:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,0 +1,26 @@
+"""Storage: one partition is one folder of segments, in Apache Kafka's own formats."""
+
+from moldau.log.config import CompressionType, LogConfig, TimestampType
+from moldau.log.context import LogContext
+from moldau.log.errors import LogError
+from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.partition_log import ActiveProducer, AppendInfo, PartitionLog, ReadInfo
+from moldau.log.producer_state import AppendOrigin
+from moldau.log.recovery import RecoveryReport, open_log
+
+__all__ = [
+    "ActiveProducer",
+    "AppendInfo",
+    "AppendOrigin",
+    "CompressionType",
+    "FlushJob",
+    "FlushQueue",
+    "LogConfig",
+    "LogContext",
+    "LogError",
+    "PartitionLog",
+    "ReadInfo",
+    "RecoveryReport",
+    "TimestampType",
+    "open_log",
+]

@@ -1,0 +1,32 @@
+"""What every log of a node shares: the seams, the bound on open files, and whom to tell when something happens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from moldau.log.open_segments import OpenSegments
+from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
+
+
+def _ignore_failure(log_dir: str, error: OSError) -> None:
+    """Without a manager there is nobody to take the dir offline; the log itself is."""
+
+
+def _ignore_truncation(log: "PartitionLog") -> None:
+    """Without a manager there is no recovery-point checkpoint to lower."""
+
+
+@dataclass(slots=True)
+class LogContext:
+    disk: Disk = field(default_factory=RealDisk)
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    open_segments: OpenSegments = field(default_factory=OpenSegments)
+    # A disk failed under this log dir.
+    on_failure: Callable[[str, OSError], None] = _ignore_failure
+    # The log is about to be cut below its recovery point, which must be lowered on disk first: after a crash, records
+    # rewritten there would be taken for flushed ones.
+    before_truncation: Callable[["PartitionLog"], None] = _ignore_truncation

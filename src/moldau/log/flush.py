@@ -1,0 +1,69 @@
+"""Flushing off the loop: one fsync serves every append that came before it (group commit).
+
+A `FlushJob` notes on the loop what is to be flushed, does so in `run` on any thread, and `finish` tells the log, back
+on the loop. Appends in the meantime are not counted; the next job has them. `FlushQueue` collects the logs whose
+policy demands a flush, so that however many appends asked, each log is flushed once per round.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
+
+
+class FlushJob:
+    """Make everything that is in the log now survive a power loss."""
+
+    __slots__ = ("_active_base", "_disk", "_end_offset", "_error", "_files", "_folders", "_truncations", "log")
+
+    def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
+        self.log = log
+        self._disk = log.context.disk
+        self._files, self._folders = log.begin_flush(everything=everything)
+        self._end_offset = log.log_end_offset
+        self._active_base = log.active_segment.base_offset
+        self._truncations = log.truncations
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted."""
+        try:
+            for path in self._files:
+                self._disk.flush_file(path)
+            for path in self._folders:
+                self._disk.flush_dir(path)
+        except FileNotFoundError:
+            self._truncations = -1  # the folder was moved away: nothing can be said
+        except OSError as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """The log's own thread."""
+        if self._error is not None:
+            raise self.log.fail(self._error) from self._error
+        if self._truncations == self.log.truncations:
+            self.log.flushed(self._end_offset, self._active_base)
+
+    def run_and_finish(self) -> None:
+        self.run()
+        self.finish()
+
+
+class FlushQueue:
+    """Logs waiting for a flush; belongs to the loop."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, PartitionLog] = {}
+
+    def add(self, log: "PartitionLog") -> None:
+        self._waiting[id(log)] = log
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self) -> list[FlushJob]:
+        """A job for every log that asked and still has something to flush."""
+        waiting, self._waiting = self._waiting, {}
+        return [FlushJob(log) for log in waiting.values() if log.has_unflushed and not log.is_offline]

@@ -1,0 +1,74 @@
+"""Fixed-size entries in a mapped file: what the offset index and the time index have in common.
+
+The file is mapped when it is first looked at, and may be unmapped again at any time between two calls: `count` is
+kept in memory, so an idle partition costs neither a descriptor nor a mapping. While a segment is active its index
+files are larger than their entries (space is reserved ahead, in doubling steps, so that a full disk is an error
+before the records are written); `trim` cuts them to size, and a trimmed file is exactly its entries, as in Kafka.
+"""
+
+from moldau.seams import Disk, MappedFile
+
+_FIRST_RESERVE_BYTES = 4096
+
+
+class IndexFile:
+    __slots__ = ("_disk", "_mapped", "count", "entry_bytes", "max_entries", "path")
+
+    def __init__(self, disk: Disk, path: str, entry_bytes: int, max_bytes: int, count: int) -> None:
+        self._disk = disk
+        self._mapped: MappedFile | None = None
+        self.path = path
+        self.entry_bytes = entry_bytes
+        self.max_entries = max_bytes // entry_bytes
+        self.count = count
+
+    @property
+    def view(self) -> memoryview:
+        """The mapped bytes; entries beyond `count` are reserve."""
+        mapped = self._mapped
+        if mapped is None:
+            if not self.count:
+                return memoryview(b"")
+            mapped = self._mapped = self._disk.map(self.path, self.count * self.entry_bytes)
+        return mapped.view
+
+    def reserve(self, entries: int = 1) -> memoryview:
+        """Make room for more entries, as far as there may be more; OSError if the disk is full. The view of them."""
+        needed = min(self.count + entries, max(self.max_entries, self.count + 1)) * self.entry_bytes
+        view = self.view
+        if len(view) < needed:
+            limit = self.max_entries * self.entry_bytes
+            size = max(needed, min(limit, max(_FIRST_RESERVE_BYTES, 2 * len(view))))
+            size -= size % self.entry_bytes
+            if self._mapped is None:
+                self._mapped = self._disk.map(self.path, size)
+            else:
+                self._mapped.resize(size)
+            view = self._mapped.view
+        return view
+
+    def truncate(self, count: int) -> None:
+        self.count = count
+
+    def trim(self) -> None:
+        """Cut the file to its entries, creating it if there are none: a segment at rest has all its files."""
+        size = self.count * self.entry_bytes
+        if self._mapped is not None:
+            if len(self._mapped.view) != size:
+                self._mapped.resize(size)
+        elif not self._disk.exists(self.path) or self._disk.file_size(self.path) != size:
+            self._mapped = self._disk.map(self.path, size)
+
+    def flush(self) -> None:
+        self._disk.flush_file(self.path)  # stores into the mapping are in the file's own pages
+
+    def release(self) -> None:
+        """Unmap, keeping the file as it is: the next look maps it again."""
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None
+
+    def moved(self, path: str) -> None:
+        """The file was renamed; a mapping, if any, stays valid."""
+        self.path = path
+        self.release()

@@ -1,0 +1,78 @@
+"""The sparse offset index: relative offset (4 bytes) to file position (4 bytes), one entry every few KiB of log.
+
+An entry names the last offset of a batch and where that batch starts, so the scan for an offset starts at the entry
+at or below it and finds the batch within `index.interval.bytes`. Entries only grow. A lookup is a binary search that
+tries the last 8 KiB of entries first (the warm section): consumers read near the end, so those pages are in memory,
+while a plain binary search would touch a few cold ones whenever the midpoints move.
+"""
+
+import struct
+
+from moldau.log.index_file import IndexFile
+from moldau.seams import Disk
+
+ENTRY_BYTES = 8
+WARM_ENTRIES = 8192 // ENTRY_BYTES
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+_ENTRY = struct.Struct(">II")
+_pack_entry = _ENTRY.pack_into
+_read_entry = _ENTRY.unpack_from
+_read_key = struct.Struct(">I").unpack_from
+
+
+class OffsetIndex:
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int, count: int = 0) -> None:
+        self.base_offset = base_offset
+        self.file = IndexFile(disk, path, ENTRY_BYTES, max_bytes, count)
+
+    @property
+    def is_full(self) -> bool:
+        return self.file.count >= self.file.max_entries
+
+    def append(self, offset: int, position: int) -> None:
+        view = self.file.reserve()
+        _pack_entry(view, self.file.count * ENTRY_BYTES, offset - self.base_offset, position)
+        self.file.count += 1
+
+    def lookup(self, offset: int) -> int:
+        """The position to scan from to find `offset`: of the last indexed batch ending at or below it, or 0."""
+        slot = self._slot(offset - self.base_offset)
+        if slot < 0:
+            return 0
+        position: int = _read_entry(self.file.view, slot * ENTRY_BYTES)[1]
+        return position
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        relative, position = _read_entry(self.file.view, slot * ENTRY_BYTES)
+        return self.base_offset + relative, position
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget entries at or above `offset`."""
+        slot = self._slot(offset - self.base_offset)
+        if slot >= 0 and self.entry(slot)[0] == offset:
+            slot -= 1
+        self.file.truncate(slot + 1)
+
+    def _slot(self, relative_offset: int) -> int:
+        """The last slot whose offset is at or below the given one; -1 if there is none."""
+        count = self.file.count
+        if not count:
+            return -1
+        view = self.file.view
+        warm = count - 1 - WARM_ENTRIES
+        if warm < 0 or _read_key(view, warm * ENTRY_BYTES)[0] <= relative_offset:
+            low, high = max(warm, 0), count - 1
+        else:
+            low, high = 0, warm - 1
+        if _read_key(view, low * ENTRY_BYTES)[0] > relative_offset:
+            return -1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if _read_key(view, middle * ENTRY_BYTES)[0] > relative_offset:
+                high = middle - 1
+            else:
+                low = middle
+        return low

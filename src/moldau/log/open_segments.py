@@ -1,0 +1,54 @@
+"""A bound on open files: the segments that hold descriptors and mappings now.
+
+Ten thousand partitions may be on disk; only the ones in use are open. A segment joins when it opens its file and may
+be told to let go at any later moment when another one wants in: the first in line that was not used since it was last
+passed over (the clock algorithm). Belongs to the thread that owns the logs, like the segments themselves.
+"""
+
+import resource
+from collections import deque
+from typing import Protocol
+
+DESCRIPTORS_PER_SEGMENT = 4  # the log, two indexes, a transaction index
+_RESERVED_DESCRIPTORS = 512  # for sockets and everything else, if the limit is small
+_MAX_SEGMENTS = 4096
+
+
+class Closeable(Protocol):
+    recently_used: bool
+
+    def release(self) -> None: ...
+
+
+def default_capacity() -> int:
+    """Half of the process's descriptors, at most."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(16, min(_MAX_SEGMENTS, max(soft // 2, soft - _RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_SEGMENT))
+
+
+class OpenSegments:
+    __slots__ = ("_line", "capacity")
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = default_capacity() if capacity is None else capacity
+        self._line: deque[Closeable] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def opened(self, segment: Closeable) -> None:
+        line = self._line
+        while len(line) >= self.capacity:
+            candidate = line.popleft()
+            if candidate.recently_used:
+                candidate.recently_used = False
+                line.append(candidate)
+            else:
+                candidate.release()
+        segment.recently_used = True
+        line.append(segment)
+
+    def closed(self, segment: Closeable) -> None:
+        """The segment let go by itself: it is removed or closed for good."""
+        if segment in self._line:
+            self._line.remove(segment)

@@ -1,0 +1,304 @@
+"""What a partition knows about its producers: sequence numbers, epochs and open transactions.
+
+It answers three questions: is this batch the next one of its producer, a repetition of one of the last five, or
+neither (idempotence)? Is this producer still the newest with its id (fencing)? And where does the oldest undecided
+transaction begin (the last stable offset)? The state is a function of the log up to `map_end_offset`; snapshots,
+taken when a segment is rolled and at shutdown, only save reading the whole log again. Checking never changes
+anything: a refused batch leaves no trace.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from moldau.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
+from moldau.records import BatchHeader, EndTransactionMarker
+
+BATCHES_KEPT = 5
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+_MAX_SEQUENCE = 2**31 - 1
+_EPOCH_MAX = 2**15 - 1
+
+
+class AppendOrigin(Enum):
+    """Who writes, hence what is checked: clients everything, coordinators no sequences, replication nothing."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT_LEADER = "raft leader"
+
+
+class BatchMetadata(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    txn_first_offset: int = NO_OFFSET
+    last_sequence: int = NO_SEQUENCE
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+            self.last_sequence = NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        if header.producer_epoch != self.epoch:
+            return None
+        last = header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+class CompletedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+@dataclass(slots=True)
+class Verification:
+    """A transaction that the coordinator is being asked about (KIP-890); `guard` identifies this very question."""
+
+    guard: object
+    started_ms: int
+    lowest_sequence: int
+    epoch: int
+    supports_epoch_bump: bool
+
+
+class ProducerState:
+    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "map_end_offset", "producers")
+
+    def __init__(self, map_end_offset: int = 0) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.map_end_offset = map_end_offset
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id; appends keep it in offset order
+        self._unreplicated: dict[int, int] = {}  # first offset -> marker's offset, while that is above the watermark
+        self._verifications: dict[int, Verification] = {}
+
+    def load(self, entries: list[ProducerEntry], map_end_offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Start from a snapshot instead of from nothing."""
+        self.clear(map_end_offset)
+        for entry in entries:
+            if entry.txn_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms:
+                self.producers[entry.producer_id] = entry
+        for entry in sorted(self.producers.values(), key=lambda entry: entry.txn_first_offset):
+            if entry.txn_first_offset >= 0:
+                self._ongoing[entry.txn_first_offset] = entry.producer_id
+
+    def clear(self, map_end_offset: int) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.map_end_offset = map_end_offset
+
+    # -- checks: no side effects
+
+    def check_data(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
+        """Raise unless the batch may be appended. A repetition is not an error: what was appended then comes back."""
+        entry = self.producers.get(header.producer_id)
+        client = origin is AppendOrigin.CLIENT
+        if entry is None:
+            if client:
+                self._check_first_sequence(header)
+            return None
+        if client and header.base_sequence != entry.last_sequence + 1 and (batch := entry.duplicate_of(header)):
+            return batch
+        if header.producer_epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, but epoch {entry.epoch} was seen: "
+                "a newer instance took over, or the coordinator fenced this one"
+            )
+        if client:
+            self._check_sequence(header, entry)
+        if entry.txn_first_offset >= 0 and not header.is_transactional:
+            raise InvalidTxnState(f"producer {header.producer_id} wrote outside the transaction it has open")
+        return None
+
+    def _check_first_sequence(self, header: BatchHeader) -> None:
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        if (verification.supports_epoch_bump and header.base_sequence != 0) or (
+            header.base_sequence > verification.lowest_sequence
+        ):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} begins its transaction with sequence {header.base_sequence}"
+            )
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry) -> None:
+        if not entry.batches:
+            self._check_first_sequence(header)
+        if header.producer_epoch != entry.epoch:
+            if header.base_sequence != 0 and entry.epoch != NO_EPOCH:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence "
+                    f"{header.base_sequence} instead of 0"
+                )
+        elif entry.epoch != NO_EPOCH:
+            expected = 0 if entry.last_sequence == _MAX_SEQUENCE else entry.last_sequence + 1
+            if header.base_sequence != expected:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sent sequence {header.base_sequence}, expected was {expected}"
+                )
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int) -> None:
+        """Raise unless a coordinator may end the producer's transaction with this marker.
+
+        From transaction version 2 on every transaction has its own epoch, so a marker needs a newer one; the same
+        epoch again is a retry of the coordinator and harmless if the transaction is over.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        epoch = header.producer_epoch
+        if transaction_version >= 2:
+            retried = epoch == entry.epoch and (entry.txn_first_offset < 0 or epoch == _EPOCH_MAX)
+            stale = epoch <= entry.epoch and not retried
+        else:
+            stale = epoch < entry.epoch
+        if stale:
+            raise InvalidProducerEpoch(
+                f"marker for producer {header.producer_id} has epoch {epoch}, but epoch {entry.epoch} was seen"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of coordinator epoch {marker.coordinator_epoch}, but {entry.coordinator_epoch} was seen"
+            )
+
+    # -- updates: after the append
+
+    def update_data(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Note an appended batch; offset and timestamp are passed on their own, as the header is the producer's."""
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        if header.producer_epoch != entry.epoch:
+            entry.set_epoch(header.producer_epoch)
+        last_sequence, delta = header.last_sequence, header.last_offset_delta
+        entry.batches.append(BatchMetadata(last_sequence, base_offset + delta, delta, max_timestamp))
+        entry.last_sequence = last_sequence
+        entry.last_timestamp = max_timestamp
+        if header.is_transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+        if self._verifications:
+            self._verifications.pop(producer_id, None)
+
+    def update_marker(self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker) -> CompletedTxn | None:
+        """The transaction the marker ended, if it had written anything here. Call `complete` once it is indexed."""
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        completed = None
+        if entry.txn_first_offset >= 0:
+            completed = CompletedTxn(producer_id, entry.txn_first_offset, base_offset, not marker.committed)
+        entry.set_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        entry.txn_first_offset = NO_OFFSET
+        self._verifications.pop(producer_id, None)
+        return completed
+
+    def last_stable_offset_after(self, completed: CompletedTxn) -> int:
+        """Where the last stable offset will be once `completed` is: the next open transaction, or past its marker."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete(self, completed: CompletedTxn) -> None:
+        self._ongoing.pop(completed.first_offset, None)
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    # -- the last stable offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset that is undecided, or decided by a marker that is not replicated yet."""
+        first = next(iter(self._ongoing), None)
+        if self._unreplicated:
+            unreplicated = min(self._unreplicated)
+            return unreplicated if first is None else min(first, unreplicated)
+        return first
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        return next(iter(self._ongoing), None)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Markers below the high watermark are replicated: their transactions are stable."""
+        if self._unreplicated:
+            for first, last in list(self._unreplicated.items()):
+                if last < high_watermark:
+                    del self._unreplicated[first]
+
+    # -- verification (KIP-890)
+
+    def start_verification(
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, supports_epoch_bump: bool
+    ) -> object | None:
+        """A guard to hand to the append once the coordinator confirmed the transaction; None if one is open here."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
+            return None
+        found = self._verifications.get(producer_id)
+        if found is None:
+            found = Verification(object(), now_ms, sequence, epoch, supports_epoch_bump)
+            self._verifications[producer_id] = found
+        elif epoch > found.epoch:
+            found.epoch, found.lowest_sequence = epoch, sequence
+        elif epoch == found.epoch:
+            found.lowest_sequence = min(found.lowest_sequence, sequence)
+        return found.guard
+
+    def check_verified(self, header: BatchHeader, guard: object | None) -> None:
+        """Raise unless the batch continues a transaction open here, or comes with the guard of a confirmed one."""
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and entry.txn_first_offset >= 0:
+            return
+        found = self._verifications.get(header.producer_id)
+        if guard is None or found is None or found.guard is not guard:
+            raise InvalidTxnState(f"producer {header.producer_id} wrote to a transaction the coordinator did not open")
+
+    # -- expiry
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were silent too long and have no transaction open."""
+        for producer_id, entry in list(self.producers.items()):
+            if entry.txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms:
+                del self.producers[producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if now_ms - verification.started_ms >= expiration_ms:
+                del self._verifications[producer_id]

@@ -1,0 +1,432 @@
+"""One segment: a `.log` file of record batches and the indexes that make it searchable.
+
+The log file is the truth; the indexes only save reading it, so they are checked whenever they are used and rebuilt
+from the log when they lie. Offsets in a segment lie in [base_offset, base_offset + 2^31), batches are whole and in
+offset order. Appends go to the end; nothing else ever writes into a log file.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from moldau.log.config import LogConfig
+from moldau.log.errors import CorruptIndex, CorruptRecord
+from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from moldau.log.open_segments import OpenSegments
+from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from moldau.log.txn_index import TxnIndex
+from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, CorruptBatch, read_header
+from moldau.seams import Disk, DiskFile
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+_SCAN_BYTES = 8192
+_STREAM_BYTES = 1 << 20
+_MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+# Of a header only what a search needs: base offset, length, magic, last offset delta.
+_read_place = struct.Struct(">qi4xb6xi").unpack_from
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch is."""
+
+    position: int
+    size: int
+    base_offset: int
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_index_interval_bytes",
+        "_max_timestamp",
+        "_open_segments",
+        "_unindexed_bytes",
+        "base_offset",
+        "created_ms",
+        "folder",
+        "index_full",
+        "offset_index",
+        "recently_used",
+        "roll_jitter_ms",
+        "size",
+        "suffix",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        open_segments: OpenSegments,
+        folder: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        suffix: str = "",
+        size: int = 0,
+        index_bytes: int = 0,
+        time_index_bytes: int = 0,
+        has_txn_index: bool = False,
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        """Describe a segment; sizes are those found on disk. No file is touched until it is needed."""
+        self._disk = disk
+        self._open_segments = open_segments
+        self._file: DiskFile | None = None
+        self._first_timestamp: int | None = None
+        self._max_timestamp: TimestampOffset | None = TimestampOffset(NO_TIMESTAMP, base_offset) if not size else None
+        self._index_interval_bytes = config.index_interval_bytes
+        self._unindexed_bytes = 0
+        self.folder = folder
+        self.suffix = suffix
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.size = size
+        self.recently_used = False
+        limit = config.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            disk, self.path(INDEX_SUFFIX), base_offset, limit, index_bytes // OFFSET_ENTRY_BYTES
+        )
+        self.time_index = TimeIndex(
+            disk, self.path(TIME_INDEX_SUFFIX), base_offset, limit, time_index_bytes // TIME_ENTRY_BYTES
+        )
+        self.txn_index = TxnIndex(disk, self.path(TXN_INDEX_SUFFIX), base_offset, exists=has_txn_index)
+        self.index_full = False
+
+    def path(self, kind: str) -> str:
+        return f"{self.folder}/{self.base_offset:020d}{kind}{self.suffix}"
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)}, size={self.size})"
+
+    # -- the file
+
+    @property
+    def file(self) -> DiskFile:
+        """The open log file. Opening may close another segment's, never one that somebody still reads from."""
+        self.recently_used = True
+        return self._file or self._open()
+
+    def _open(self) -> DiskFile:
+        file = self._disk.open(self.path(LOG_SUFFIX))
+        if file.size < self.size:
+            raise CorruptRecord(f"{self.path(LOG_SUFFIX)} shrank from {self.size} to {file.size} bytes")
+        self._open_segments.opened(self)
+        self._file = file
+        return file
+
+    def release(self) -> None:
+        """Give up descriptors and mappings, keeping everything known: the next use opens them again."""
+        self._file = None  # not closed: a region on its way to a socket may hold it
+        self.offset_index.file.release()
+        self.time_index.file.release()
+        self.txn_index.release()
+
+    def close_files(self) -> None:
+        """Release for good."""
+        self._open_segments.closed(self)
+        self.release()
+
+    def seal(self) -> None:
+        """Bring the files into the shape of a segment at rest: the largest timestamp indexed, no reserve."""
+        if self.size:
+            self.time_index.maybe_append(*self.max_timestamp)
+        self.offset_index.file.trim()
+        self.time_index.file.trim()
+
+    # -- append
+
+    def would_overflow(self, last_offset: int) -> bool:
+        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+
+    def append(self, buffer: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch (or several that shall be indexed as one) at the end. OSError leaves the log unchanged."""
+        indexed = self._unindexed_bytes > self._index_interval_bytes
+        if indexed:
+            # Before the records are written: a full disk must refuse the batch, not lose its index entry.
+            self.offset_index.file.reserve()
+            self.time_index.file.reserve()
+        position = self.size
+        size = (self._file or self._open()).append((buffer,))
+        self.recently_used = True
+        self.size = position + size
+        known = self._max_timestamp or self.max_timestamp
+        if max_timestamp > known[0]:
+            self._max_timestamp = known = TimestampOffset(max_timestamp, last_offset)
+        if not position:
+            self._first_timestamp = max_timestamp
+        if indexed:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*known)
+            self._unindexed_bytes = 0
+            self.index_full = self.offset_index.is_full or self.time_index.is_full
+        self._unindexed_bytes += size
+
+    def append_run(
+        self, buffer: bytes | bytearray | memoryview, start: int, batches: list[tuple[int, BatchHeader]]
+    ) -> None:
+        """Write several batches at once, indexing each; their positions are counted as if `buffer` began at `start`."""
+        entries = len(buffer) // max(1, self._index_interval_bytes) + 2
+        self.offset_index.file.reserve(entries)
+        self.time_index.file.reserve(entries)
+        shift = self.size - start
+        size = self.file.append((buffer,))
+        if not self.size:
+            self._first_timestamp = batches[0][1].max_timestamp
+        self.size += size
+        for position, header in batches:
+            self.index_batch(position + shift, header)
+        self.index_full = self.offset_index.is_full or self.time_index.is_full
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the batch that has it."""
+        known = self._max_timestamp
+        if known is None:
+            known = self._max_timestamp = self._read_max_timestamp()
+        return known
+
+    def _read_max_timestamp(self) -> TimestampOffset:
+        last = self.time_index.last
+        if last.timestamp >= 0 and self._time_entry_holds(last):
+            return last
+        if self.size:
+            self.rebuild_indexes()
+        return self._max_timestamp or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """For retention: of the records, or of the file if they carry none."""
+        timestamp = self.max_timestamp.timestamp
+        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch: what rolling by time counts from."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        return self._first_timestamp
+
+    # -- search
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The first batch that ends at or after `offset`; None if the segment ends before it."""
+        try:
+            return self._scan(offset, self.offset_index.lookup(offset))
+        except CorruptIndex:
+            self.rebuild_indexes()
+            return self._scan(offset, self.offset_index.lookup(offset))
+
+    def _scan(self, offset: int, start: int) -> BatchPlace | None:
+        size = self.size
+        position = start
+        file = self.file
+        while size - position >= HEADER_BYTES:
+            chunk = file.read(position, min(_SCAN_BYTES, size - position))
+            at = 0
+            end = len(chunk) - HEADER_BYTES
+            while at <= end:
+                base_offset, length, magic, delta = _read_place(chunk, at)
+                if position + at == start:
+                    self._check_start(start, offset, base_offset, length, magic)
+                if length < _MIN_LENGTH or delta < 0:
+                    raise CorruptRecord(f"{self.path(LOG_SUFFIX)} holds no batch at position {position + at}")
+                if base_offset + delta >= offset:
+                    return BatchPlace(position + at, LOG_OVERHEAD_BYTES + length, base_offset)
+                at += LOG_OVERHEAD_BYTES + length
+            position += at
+        return None
+
+    def _check_start(self, position: int, offset: int, base_offset: int, length: int, magic: int) -> None:
+        """Whether the index led to a batch, and not past the one looked for."""
+        honest = (
+            magic == 2
+            and length >= _MIN_LENGTH
+            and position + LOG_OVERHEAD_BYTES + length <= self.size
+            and self.base_offset <= base_offset
+            and (position == 0 or base_offset <= offset)
+        )
+        if honest:
+            return
+        if position == 0:
+            raise CorruptRecord(f"{self.path(LOG_SUFFIX)} does not begin with a batch")
+        raise CorruptIndex(f"{self.path(INDEX_SUFFIX)} leads to position {position}, where no batch begins")
+
+    def _time_entry_holds(self, entry: TimestampOffset) -> bool:
+        """Whether the batch a time index entry names is there and is of that age."""
+        place = self.find(entry.offset)
+        if place is None:
+            return False
+        return self.header_at(place.position).max_timestamp == entry.timestamp
+
+    def header_at(self, position: int) -> BatchHeader:
+        return read_header(self.file.read(position, HEADER_BYTES))
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> Iterator[tuple[BatchPlace, BatchHeader]]:
+        """Batches at or after `from_offset` that hold a record of at least this age, in order."""
+        entry = self.time_index.lookup(timestamp)
+        if entry.timestamp >= 0 and not self._time_entry_holds(entry):
+            self.rebuild_indexes()
+            entry = self.time_index.lookup(timestamp)
+        place = self.find(max(entry.offset, from_offset))
+        if place is None:
+            return
+        for position, header in self.headers(place.position):
+            if header.max_timestamp >= timestamp:
+                yield BatchPlace(position, header.size_bytes, header.base_offset), header
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Every batch header from a position on, reading as little of the records as possible."""
+        size = self.size
+        while size - position >= HEADER_BYTES:
+            chunk = self.file.read(position, min(_SCAN_BYTES, size - position))
+            at = 0
+            while len(chunk) - at >= HEADER_BYTES:
+                try:
+                    header = read_header(chunk, at)
+                except CorruptBatch as error:
+                    raise CorruptRecord(f"{self.path(LOG_SUFFIX)}, position {position + at}: {error}") from error
+                yield position + at, header
+                at += header.size_bytes
+            position += at
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Every whole batch from a position on, with its bytes. Ends silently where no whole batch follows."""
+        size = self.size
+        file = self.file
+        want = _STREAM_BYTES
+        while size - position >= HEADER_BYTES:
+            chunk = memoryview(file.read(position, min(want, size - position)))
+            at = 0
+            while len(chunk) - at >= HEADER_BYTES:
+                try:
+                    header = read_header(chunk, at)
+                except CorruptBatch:
+                    return
+                if len(chunk) - at < header.size_bytes:
+                    break
+                yield position + at, header, chunk[at : at + header.size_bytes]
+                at += header.size_bytes
+            if at == 0:
+                header_size = read_header(chunk).size_bytes
+                if header_size > size - position:
+                    return
+                want = header_size
+            else:
+                want = _STREAM_BYTES
+            position += at
+
+    def next_offset(self) -> int:
+        """One past the last offset in the file."""
+        last = self.base_offset - 1
+        count = self.offset_index.file.count
+        place = self.find(self.offset_index.entry(count - 1)[0]) if count else None
+        for _, header in self.headers(place.position if place else 0):
+            last = header.last_offset
+        return last + 1
+
+    # -- repair and change
+
+    def rebuild_indexes(self) -> None:
+        """Write the offset and time index anew from the batch headers."""
+        self.reset_indexes()
+        for position, header in self.headers():
+            self.index_batch(position, header)
+        self.seal()
+
+    def reset_indexes(self) -> None:
+        self.offset_index.file.truncate(0)
+        self.time_index.reset()
+        self._unindexed_bytes = 0
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def index_batch(self, position: int, header: BatchHeader) -> None:
+        """Index a batch that is already in the file, as if it had just been appended."""
+        known = self.max_timestamp
+        if header.max_timestamp > known.timestamp:
+            self._max_timestamp = known = TimestampOffset(header.max_timestamp, header.last_offset)
+        full = self.offset_index.is_full or self.time_index.is_full
+        if self._unindexed_bytes > self._index_interval_bytes and not full:
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(*known)
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += header.size_bytes
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch that ends at or after `offset`."""
+        place = self.find(offset)
+        if place is not None:
+            self.truncate_bytes(place.position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self._max_timestamp = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        if self.size:
+            # The cut may have taken the batch with the largest timestamp: look at what the index does not cover.
+            last = self.time_index.last
+            known = TimestampOffset(NO_TIMESTAMP, self.base_offset) if last.timestamp < 0 else last
+            place = self.find(known.offset)
+            for _, header in self.headers(place.position if place else 0):
+                if header.max_timestamp > known.timestamp:
+                    known = TimestampOffset(header.max_timestamp, header.last_offset)
+            self._max_timestamp = known
+        else:
+            self._first_timestamp = None
+        self._unindexed_bytes = 0
+
+    def truncate_bytes(self, size: int) -> None:
+        self.file.truncate(size)
+        self.size = size
+
+    def flush(self) -> None:
+        """fsync all files of the segment. Touches nothing but the disk, so any thread may call it."""
+        for kind in SUFFIXES:
+            self._disk.flush_file(self.path(kind))
+
+    def rename(self, suffix: str) -> None:
+        """Change the suffix of all files, the log file last: as long as it has its old name, recovery knows what the
+        others are."""
+        former = {kind: self.path(kind) for kind in SUFFIXES[::-1]}
+        self.suffix = suffix
+        for kind, path in former.items():
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path(kind))
+        self._moved()
+
+    def discard(self, suffix: str) -> None:
+        """Rename all files out of the way and let go of them, the log file first: without it the others are orphans."""
+        former = {kind: self.path(kind) for kind in SUFFIXES}
+        self.suffix = suffix
+        for kind, path in former.items():
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path(kind))
+        self.close_files()
+        self._moved()
+
+    def moved(self, folder: str) -> None:
+        self.folder = folder
+        self._moved()
+
+    def _moved(self) -> None:
+        self.offset_index.file.moved(self.path(INDEX_SUFFIX))
+        self.time_index.file.moved(self.path(TIME_INDEX_SUFFIX))
+        self.txn_index.moved(self.path(TXN_INDEX_SUFFIX))
+
+    def remove_files(self) -> None:
+        for kind in SUFFIXES:
+            self._disk.remove(self.path(kind))
