@@ -1,0 +1,223 @@
+"""IncrementalAlterConfigs and AlterConfigs. A resource gets all of its changes, or none.
+
+What is valid is for the injected ConfigRules to say; what the controller adds is what it alone knows: whether the
+resource exists, and that min.insync.replicas must mean the same on every broker while eligible leader replicas are on
+(every change of it also clears the ELRs, which were computed with the old value).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from moldau.controller.context import MIN_INSYNC_REPLICAS, ControllerContext, ControllerResult
+from moldau.controller.errors import ApiError
+from moldau.controller.features import CORDONED_LOG_DIRS_FROM, release_name
+from moldau.controller.image import (
+    CLUSTER_DEFAULTS,
+    RESOURCE_TYPE_NAMES,
+    ClusterImage,
+    ConfigResource,
+    ResourceType,
+)
+from moldau.wire import messages as m
+from moldau.wire.errors import ErrorCode
+from moldau.wire.message import Message
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_OPERATION_NAMES = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_VALUE_LENGTH_MAX = 32767
+_CORDONED_LOG_DIRS = "cordoned.log.dirs"
+
+T = TypeVar("T")
+
+
+def incremental_alter_configs(
+    image: ClusterImage, request: m.IncrementalAlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[m.IncrementalAlterConfigsResponse]:
+    response = m.IncrementalAlterConfigsResponse()
+    records: list[Message] = []
+    duplicates = _duplicates((r.resource_type, r.resource_name) for r in request.resources)
+    answered: set[ConfigResource] = set()
+    for asked in request.resources:
+        resource = ConfigResource(asked.resource_type, asked.resource_name)
+        if resource in answered:
+            continue
+        answered.add(resource)
+        result = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
+        )
+        try:
+            _check_resource(resource, duplicates)
+            records += _incremental_records(image, context, resource, asked.configs)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.responses.append(result)
+    records += clear_elr_records(image, records)
+    return ControllerResult(response, [] if request.validate_only else records)
+
+
+def alter_configs(
+    image: ClusterImage, request: m.AlterConfigsRequest, context: ControllerContext
+) -> ControllerResult[m.AlterConfigsResponse]:
+    """The old way: what the request does not mention is removed."""
+    response = m.AlterConfigsResponse()
+    records: list[Message] = []
+    duplicates = _duplicates((r.resource_type, r.resource_name) for r in request.resources)
+    answered: set[ConfigResource] = set()
+    for asked in request.resources:
+        resource = ConfigResource(asked.resource_type, asked.resource_name)
+        if resource in answered:
+            continue
+        answered.add(resource)
+        result = m.AlterConfigsResponse.AlterConfigsResourceResponse(
+            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
+        )
+        try:
+            _check_resource(resource, duplicates)
+            wanted: dict[str, str | None] = dict.fromkeys(image.config(*resource))
+            wanted |= {config.name: config.value for config in asked.configs}
+            records += setting_records(image, context, resource, wanted)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.responses.append(result)
+    records += clear_elr_records(image, records)
+    return ControllerResult(response, [] if request.validate_only else records)
+
+
+def _duplicates(resources: Iterable[tuple[int, str]]) -> set[ConfigResource]:
+    seen: set[ConfigResource] = set()
+    twice: set[ConfigResource] = set()
+    for resource in (ConfigResource(*resource) for resource in resources):
+        (twice if resource in seen else seen).add(resource)
+    return twice
+
+
+def _check_resource(resource: ConfigResource, duplicates: set[ConfigResource]) -> None:
+    if resource.type not in RESOURCE_TYPE_NAMES:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
+    if resource in duplicates:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+    if resource.type == ResourceType.BROKER_LOGGER:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER.")
+
+
+def _incremental_records(
+    image: ClusterImage,
+    context: ControllerContext,
+    resource: ConfigResource,
+    configs: Iterable[m.IncrementalAlterConfigsRequest.AlterableConfig],
+) -> list[Message]:
+    current = image.config(*resource)
+    wanted: dict[str, str | None] = {}
+    for config in configs:
+        if config.name in wanted:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {config.name}")
+        wanted[config.name] = _after(context, resource, config, current.get(config.name))
+    return setting_records(image, context, resource, wanted)
+
+
+def _after(
+    context: ControllerContext,
+    resource: ConfigResource,
+    config: m.IncrementalAlterConfigsRequest.AlterableConfig,
+    current: str | None,
+) -> str | None:
+    operation, value = config.config_operation, config.value
+    if operation == DELETE:
+        return None
+    if operation not in (SET, APPEND, SUBTRACT):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} for config {config.name}")
+    if value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+    if operation == SET:
+        return value
+    if not context.rules.is_list(resource.type, config.name):
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {_OPERATION_NAMES[operation]} to key {config.name} because its type is not LIST.",
+        )
+    # Appending to a list nobody has set appends to its default.
+    before = current if current is not None else context.rules.default(resource.type, config.name)
+    parts = [part for part in (before or "").split(",") if part]
+    for part in value.split(","):
+        if operation == APPEND and part not in parts:
+            parts.append(part)
+        elif operation == SUBTRACT and part in parts:
+            parts.remove(part)
+    return ",".join(parts)
+
+
+def setting_records(
+    image: ClusterImage,
+    context: ControllerContext,
+    resource: ConfigResource,
+    changes: Mapping[str, str | None] | Mapping[str, str],
+    *,
+    new_resource: bool = False,
+) -> list[Message]:
+    """Records that change these settings of a resource (None removes one), or ApiError."""
+    current = image.config(*resource)
+    proposed = dict(current)
+    records: list[Message] = []
+    for name, value in changes.items():
+        # Brokers are told again even when nothing changes: they may reload what the setting points to, like keystores.
+        if value != current.get(name) or resource.type == ResourceType.BROKER:
+            _check_cluster_rules(image, resource, name, value)
+            records.append(m.ConfigRecord(resource.type, resource.name, name, value))
+        if value is None:
+            proposed.pop(name, None)
+        else:
+            proposed[name] = value
+    context.rules.validate(resource, proposed, current)
+    if not new_resource:
+        _check_exists(image, resource, context)
+    return records
+
+
+def _check_cluster_rules(image: ClusterImage, resource: ConfigResource, name: str, value: str | None) -> None:
+    if value is not None and len(value) > _VALUE_LENGTH_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{_VALUE_LENGTH_MAX} bytes.",
+        )
+    if resource.type != ResourceType.BROKER:
+        return
+    if name == MIN_INSYNC_REPLICAS and image.is_elr_enabled:
+        if resource != CLUSTER_DEFAULTS:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            )
+        if value is None:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            )
+    if name == _CORDONED_LOG_DIRS and image.metadata_version < CORDONED_LOG_DIRS_FROM:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            "The cordoned.log.dirs configuration value cannot be set because it requires metadata.version >= "
+            + release_name(CORDONED_LOG_DIRS_FROM),
+        )
+
+
+def _check_exists(image: ClusterImage, resource: ConfigResource, context: ControllerContext) -> None:
+    if resource.type == ResourceType.TOPIC and resource.name not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+    if resource.type != ResourceType.BROKER or resource == CLUSTER_DEFAULTS:
+        return
+    try:
+        node_id = int(resource.name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid broker name {resource.name}") from None
+    if node_id not in image.brokers and node_id not in image.controllers and node_id not in context.quorum_ids:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
+
+
+def clear_elr_records(image: ClusterImage, records: Iterable[Message]) -> list[Message]:
+    """ClearElrRecords for every change of min.insync.replicas among the records."""
+    if not image.is_elr_enabled:
+        return []
+    return [
+        m.ClearElrRecord(record.resource_name if record.resource_type == ResourceType.TOPIC else "")
+        for record in records
+        if isinstance(record, m.ConfigRecord) and record.name == MIN_INSYNC_REPLICAS
+    ]
