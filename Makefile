@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	@touch $@
 
 test: $(STAMP) ## run the tests (random order, two workers) and show coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop
 
 demo: $(STAMP) ## start a broker, show a round trip, clean up
 	$(BIN)/python -m moldau.demo

@@ -5,7 +5,7 @@ two messages written by hand, because every record passes through them.
 """
 
 from moldau.wire.apis import Api, apis
-from moldau.wire.codec import decode, decode_prefix, encode
+from moldau.wire.codec import decode, decode_prefix, decode_request, encode
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message, Struct
 from moldau.wire.primitives import ZERO_UUID, MalformedFrame
@@ -20,5 +20,6 @@ __all__ = [
     "apis",
     "decode",
     "decode_prefix",
+    "decode_request",
     "encode",
 ]

@@ -12,7 +12,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     meaning: str
 
-    def __new__(cls, code: int, retriable: bool, meaning: str) -> Self:
+    def __new__(cls, code: int, retriable: bool = False, meaning: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

@@ -202,7 +202,6 @@ def _decode_request(reader: _Reader, version: int) -> FetchFrame:
             replica_id, replica_epoch = inner.take(_REPLICA_STATE)
             inner.skip_tags()
             inner.finish("replica_state")
-    reader.finish("the frame")
     return FetchFrame(
         replica_id,
         replica_epoch,

@@ -50,23 +50,19 @@ def decode_produce_request(frame: memoryview, position: int, version: int) -> Pr
     """The body of a Produce request; batches are slices of `frame` and live as long as it does."""
     try:
         if version >= _FLEXIBLE:
-            request, position = _decode_flexible(frame, position, topic_ids=version >= _TOPIC_IDS)
-        else:
-            request, position = _decode_plain(frame, position)
+            return _decode_flexible(frame, position, topic_ids=version >= _TOPIC_IDS)
+        return _decode_plain(frame, position)
     except (IndexError, error):
         raise MalformedFrame(f"ProduceRequest v{version}: the frame ends too early") from None
     except UnicodeDecodeError:
         raise MalformedFrame(f"ProduceRequest v{version}: a name is not UTF-8") from None
-    if position != len(frame):
-        raise MalformedFrame(f"ProduceRequest v{version}: {len(frame) - position} bytes too many")
-    return request
 
 
 def _beyond(what: str) -> MalformedFrame:
     return MalformedFrame(f"ProduceRequest: {what} claims to be longer than what is left of the frame")
 
 
-def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> tuple[ProduceFrame, int]:
+def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> ProduceFrame:
     end = len(frame)
     transactional_id = None
     size, position = decode_uvarint(frame, position)
@@ -116,11 +112,11 @@ def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> tu
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
         topics.append((topic, partitions))
         position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
-    position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
-    return ProduceFrame(transactional_id, acks, timeout_ms, topics), position
+    skip_tags(frame, position)
+    return ProduceFrame(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_plain(frame: memoryview, position: int) -> tuple[ProduceFrame, int]:
+def _decode_plain(frame: memoryview, position: int) -> ProduceFrame:
     end = len(frame)
     transactional_id, position = _plain_string(frame, position, "transactional_id")
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
@@ -150,7 +146,7 @@ def _decode_plain(frame: memoryview, position: int) -> tuple[ProduceFrame, int]:
             partitions.append((index, frame[position:stop]))
             position = stop
         topics.append((topic, partitions))
-    return ProduceFrame(transactional_id, acks, timeout_ms, topics), position
+    return ProduceFrame(transactional_id, acks, timeout_ms, topics)
 
 
 def _plain_string(frame: memoryview, position: int, what: str) -> tuple[str | None, int]:
