@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, java_command, run_tool
 from tests.interop.peers.clients import Client, Record, go_client, java_client, kcat_consume, node_client, run_kcat
+from tests.interop.peers.kafka_python_suite import BROKER_PROPERTIES, run_suite
 from tests.interop.peers.workshop import PeerError, build_once, run
 
 FRESH = Callable[[str], str]
@@ -126,6 +127,14 @@ def test_kcat_round_trip(apache_kafka: ApacheKafka, fresh_topic: FRESH) -> None:
         ("b", "two", ["h", "1"]),
     ]
     assert topic in run_kcat("-b", bootstrap, "-L").stdout
+
+
+def test_kafka_passes_all_of_kafka_pythons_suite_that_applies() -> None:
+    with ApacheKafka(BROKER_PROPERTIES) as kafka:
+        result = run_suite(kafka.bootstrap_servers)
+    assert not result.failed, result.report()
+    assert not result.skipped  # what does not apply is named, with its reason, in NOT_APPLICABLE
+    assert len(result.passed) == 55
 
 
 def test_kafka_opens_its_own_folder_again_after_stop_and_after_kill(tmp_path: Path, fresh_topic: FRESH) -> None:

@@ -109,9 +109,7 @@ def go_client() -> Client:
     sources = [PEERS / "go" / name for name in ("main.go", "go.mod", "go.sum")]
 
     def build(folder: Path) -> None:
-        go = require(
-            "go", "franz-go needs it, at least the version in tests/interop/peers/go/go.mod: https://go.dev/dl"
-        )
+        go = require("go", "franz-go needs it, at least the version in tests/interop/peers/go/go.mod.")
         run([go, "build", "-mod=readonly", "-o", folder / "peer", "."], cwd=PEERS / "go", timeout_s=600)
 
     return Client("go", (str(build_once("go", sources, build) / "peer"),), CODECS)

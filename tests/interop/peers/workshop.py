@@ -32,7 +32,7 @@ def require(command: str, advice: str) -> str:
     return path
 
 
-def run(
+def run_unchecked(
     command: Sequence[str | Path],
     *,
     cwd: Path | None = None,
@@ -40,7 +40,7 @@ def run(
     stdin: str | None = None,
     timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end; on failure the error carries the command and the end of what it printed."""
+    """Run to the end, whatever the exit code; too long is an error that carries the end of what was printed."""
     arguments = [str(part) for part in command]
     try:
         return subprocess.run(
@@ -51,14 +51,27 @@ def run(
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            check=True,
+            check=False,
         )
-    except subprocess.CalledProcessError as failure:
-        printed = f"{tail(failure.stdout)}\n{tail(failure.stderr)}"
-        raise PeerError(f"exit code {failure.returncode} from: {' '.join(arguments)}\n{printed}") from failure
     except subprocess.TimeoutExpired as failure:
         printed = f"{tail(failure.stdout)}\n{tail(failure.stderr)}"
         raise PeerError(f"no end after {timeout_s} s: {' '.join(arguments)}\n{printed}") from failure
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    timeout_s: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end; a failure is an error that carries the command and the end of what it printed."""
+    finished = run_unchecked(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s)
+    if finished.returncode != 0:
+        printed = f"{tail(finished.stdout)}\n{tail(finished.stderr)}"
+        raise PeerError(f"exit code {finished.returncode} from: {' '.join(finished.args)}\n{printed}")
+    return finished
 
 
 def tail(text: str | bytes | None, lines: int = 40) -> str:
