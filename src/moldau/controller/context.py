@@ -32,10 +32,14 @@ UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
 class ControllerResult(NamedTuple, Generic[R_co]):
-    """The answer, and the records that make it true: it may be sent once they are committed."""
+    """The answer, and the records that make it true: it may be sent once they are committed.
+
+    `refusal` is why the whole request was refused, for the log: not every response has room for it.
+    """
 
     response: R_co
     records: list[Message]
+    refusal: str | None = None
 
 
 class ConfigRules(Protocol):

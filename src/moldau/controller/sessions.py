@@ -1,0 +1,79 @@
+"""Who is alive, as the active controller knows it from heartbeats.
+
+Soft state, not in the metadata log: a new controller starts with everybody's session fresh. A session belongs to a
+broker id and an epoch, so heartbeats of a former incarnation do not keep the new one alive, nor the other way round.
+"""
+
+from dataclasses import dataclass
+
+from moldau.controller.image import ClusterImage
+
+
+@dataclass(slots=True)
+class BrokerSession:
+    epoch: int
+    # When the broker was last heard of; None until its first heartbeat.
+    contact_ms: float | None = None
+    # How far the broker has read the metadata log.
+    metadata_offset: int = -1
+    # The others must have read the log up to here before the broker may finish its shutdown; -1: it is not in one.
+    shutdown_offset: int = -1
+
+
+class BrokerSessions:
+    __slots__ = ("_sessions", "session_timeout_ms")
+
+    def __init__(self, session_timeout_ms: float) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self._sessions: dict[int, BrokerSession] = {}
+
+    def activate(self, image: ClusterImage, now_ms: float, own_broker_id: int | None = None) -> None:
+        """This node has become the active controller: give every unfenced broker one session's time to call.
+
+        Not the broker of this very process, though: its former incarnation is certainly dead, and the new one
+        should not have to wait for a timeout to register.
+        """
+        self._sessions = {
+            broker.broker_id: BrokerSession(broker.epoch, None if broker.fenced else now_ms)
+            for broker in image.brokers.values()
+            if broker.broker_id != own_broker_id
+        }
+
+    def get(self, broker_id: int, epoch: int) -> BrokerSession | None:
+        session = self._sessions.get(broker_id)
+        return session if session is not None and session.epoch == epoch else None
+
+    def open(self, broker_id: int, epoch: int) -> BrokerSession:
+        """The session of this incarnation; that of an earlier one ends."""
+        session = self.get(broker_id, epoch)
+        if session is None:
+            session = self._sessions[broker_id] = BrokerSession(epoch)
+        return session
+
+    def close(self, broker_id: int) -> None:
+        self._sessions.pop(broker_id, None)
+
+    def is_alive(self, broker_id: int, epoch: int, now_ms: float) -> bool:
+        session = self.get(broker_id, epoch)
+        return session is not None and not self._has_expired(session, now_ms) and session.contact_ms is not None
+
+    def expired(self, now_ms: float) -> list[int]:
+        """Brokers that have not called for a session's time."""
+        return [broker_id for broker_id, session in self._sessions.items() if self._has_expired(session, now_ms)]
+
+    def _has_expired(self, session: BrokerSession, now_ms: float) -> bool:
+        return session.contact_ms is not None and session.contact_ms + self.session_timeout_ms < now_ms
+
+    def next_check_ms(self) -> float | None:
+        """When the first session may expire, if nobody calls before; None when there is none."""
+        contacts = [session.contact_ms for session in self._sessions.values() if session.contact_ms is not None]
+        return min(contacts) + self.session_timeout_ms if contacts else None
+
+    def lowest_active_offset(self, image: ClusterImage) -> int | None:
+        """How far the slowest active broker has read the metadata log; None when no broker is active."""
+        offsets = []
+        for broker in image.brokers.values():
+            if broker.is_active:
+                session = self.get(broker.broker_id, broker.epoch)
+                offsets.append(-1 if session is None else session.metadata_offset)
+        return min(offsets, default=None)
