@@ -4,17 +4,22 @@ from moldau.log.config import CompressionType, LogConfig, TimestampType
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
-from moldau.log.partition_log import ActiveProducer, AppendInfo, PartitionLog, ReadInfo
+from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import RecoveryReport, open_log
+from moldau.log.results import ActiveProducer, AppendInfo, ReadInfo
+from moldau.log.timestamps import FoundOffset
+from moldau.log.txn_index import AbortedTxn
 
 __all__ = [
+    "AbortedTxn",
     "ActiveProducer",
     "AppendInfo",
     "AppendOrigin",
     "CompressionType",
     "FlushJob",
     "FlushQueue",
+    "FoundOffset",
     "LogConfig",
     "LogContext",
     "LogError",

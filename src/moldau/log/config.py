@@ -4,8 +4,9 @@ The broker builds a `LogConfig` from the topic's settings over the node's `log.*
 settings file. Names are Kafka's with dots turned into underscores.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from moldau.records import Codec
 
@@ -71,17 +72,22 @@ class LogConfig:
     # How far a batch may expand before we call it hostile; only looked at when records must be read.
     max_decompressed_bytes: int = 256 << 20
 
-    @property
-    def compact(self) -> bool:
-        return "compact" in self.cleanup_policy
+    # Derived, because every append asks.
+    compact: bool = field(init=False)
+    delete: bool = field(init=False)
+    target_codec: Codec | None = field(init=False)
+    stamps_append_time: bool = field(init=False)
+    must_read_records: bool = field(init=False)
+    max_segment_ms: int = field(init=False)
 
-    @property
-    def delete(self) -> bool:
-        return "delete" in self.cleanup_policy
-
-    @property
-    def max_segment_ms(self) -> int:
-        """A compacted log rolls early enough that nothing stays uncompacted beyond the compaction lag bound."""
-        if self.compact and self.max_compaction_lag_ms > 0:
-            return min(self.max_compaction_lag_ms, self.segment_ms)
-        return self.segment_ms
+    def __post_init__(self) -> None:
+        derive = partial(object.__setattr__, self)
+        compact = "compact" in self.cleanup_policy
+        derive("compact", compact)
+        derive("delete", "delete" in self.cleanup_policy)
+        derive("target_codec", self.compression_type.codec)
+        derive("stamps_append_time", self.message_timestamp_type is TimestampType.LOG_APPEND_TIME)
+        derive("must_read_records", compact or self.message_timestamp_before_max_ms != LONG_MAX)
+        # A compacted log rolls early enough that nothing stays uncompacted beyond the bound on the lag.
+        lag_ms = self.max_compaction_lag_ms if compact and self.max_compaction_lag_ms > 0 else LONG_MAX
+        derive("max_segment_ms", min(self.segment_ms, lag_ms))

@@ -5,35 +5,44 @@ on the loop. Appends in the meantime are not counted; the next job has them. `Fl
 policy demands a flush, so that however many appends asked, each log is flushed once per round.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
 
 
+class FlushTicket(NamedTuple):
+    """What a flush has to do, and what will be flushed then."""
+
+    files: list[str]
+    folders: list[str]
+    end_offset: int
+    active_base_offset: int
+    truncations: int
+
+
 class FlushJob:
     """Make everything that is in the log now survive a power loss."""
 
-    __slots__ = ("_active_base", "_disk", "_end_offset", "_error", "_files", "_folders", "_truncations", "log")
+    __slots__ = ("_disk", "_error", "_ticket", "log")
 
     def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
         self.log = log
         self._disk = log.context.disk
-        self._files, self._folders = log.begin_flush(everything=everything)
-        self._end_offset = log.log_end_offset
-        self._active_base = log.active_segment.base_offset
-        self._truncations = log.truncations
+        self._ticket: FlushTicket | None = log.begin_flush(everything=everything)
         self._error: OSError | None = None
 
     def run(self) -> None:
         """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted."""
+        if self._ticket is None:
+            return
         try:
-            for path in self._files:
+            for path in self._ticket.files:
                 self._disk.flush_file(path)
-            for path in self._folders:
+            for path in self._ticket.folders:
                 self._disk.flush_dir(path)
         except FileNotFoundError:
-            self._truncations = -1  # the folder was moved away: nothing can be said
+            self._ticket = None  # the folder was moved away: nothing can be said
         except OSError as error:
             self._error = error
 
@@ -41,8 +50,8 @@ class FlushJob:
         """The log's own thread."""
         if self._error is not None:
             raise self.log.fail(self._error) from self._error
-        if self._truncations == self.log.truncations:
-            self.log.flushed(self._end_offset, self._active_base)
+        if self._ticket is not None:
+            self.log.end_flush(self._ticket)
 
     def run_and_finish(self) -> None:
         self.run()

@@ -12,7 +12,7 @@ _FIRST_RESERVE_BYTES = 4096
 
 
 class IndexFile:
-    __slots__ = ("_disk", "_mapped", "count", "entry_bytes", "max_entries", "path")
+    __slots__ = ("_disk", "_mapped", "capacity", "count", "entry_bytes", "max_entries", "path")
 
     def __init__(self, disk: Disk, path: str, entry_bytes: int, max_bytes: int, count: int) -> None:
         self._disk = disk
@@ -21,6 +21,7 @@ class IndexFile:
         self.entry_bytes = entry_bytes
         self.max_entries = max_bytes // entry_bytes
         self.count = count
+        self.capacity = 0  # entries that fit into the mapping
 
     @property
     def view(self) -> memoryview:
@@ -30,6 +31,7 @@ class IndexFile:
             if not self.count:
                 return memoryview(b"")
             mapped = self._mapped = self._disk.map(self.path, self.count * self.entry_bytes)
+            self.capacity = self.count
         return mapped.view
 
     def reserve(self, entries: int = 1) -> memoryview:
@@ -45,6 +47,7 @@ class IndexFile:
             else:
                 self._mapped.resize(size)
             view = self._mapped.view
+            self.capacity = len(view) // self.entry_bytes
         return view
 
     def truncate(self, count: int) -> None:
@@ -56,8 +59,10 @@ class IndexFile:
         if self._mapped is not None:
             if len(self._mapped.view) != size:
                 self._mapped.resize(size)
+                self.capacity = self.count
         elif not self._disk.exists(self.path) or self._disk.file_size(self.path) != size:
             self._mapped = self._disk.map(self.path, size)
+            self.capacity = self.count
 
     def flush(self) -> None:
         self._disk.flush_file(self.path)  # stores into the mapping are in the file's own pages
@@ -67,6 +72,7 @@ class IndexFile:
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
+            self.capacity = 0
 
     def moved(self, path: str) -> None:
         """The file was renamed; a mapping, if any, stays valid."""

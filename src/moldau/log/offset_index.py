@@ -33,9 +33,11 @@ class OffsetIndex:
         return self.file.count >= self.file.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        view = self.file.reserve()
-        _pack_entry(view, self.file.count * ENTRY_BYTES, offset - self.base_offset, position)
-        self.file.count += 1
+        file = self.file
+        count = file.count
+        view = file.view if count < file.capacity else file.reserve()
+        _pack_entry(view, count * ENTRY_BYTES, offset - self.base_offset, position)
+        file.count = count + 1
 
     def lookup(self, offset: int) -> int:
         """The position to scan from to find `offset`: of the last indexed batch ending at or below it, or 0."""

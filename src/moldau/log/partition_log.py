@@ -12,13 +12,10 @@ Invariants
 - `flushed_offset` counts what survives a power loss; `recovery_point` never lies beyond what was flushed.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from moldau.log.checkpoints import PARTITION_METADATA, write_topic_id
+from moldau.log.checkpoints import write_topic_id
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
+from moldau.log.durability import Durability
 from moldau.log.epoch_cache import UNDEFINED_OFFSET, EpochCache, EpochEndOffset
 from moldau.log.errors import (
     CorruptRecord,
@@ -28,56 +25,23 @@ from moldau.log.errors import (
     StorageError,
     UnexpectedAppendOffset,
 )
-from moldau.log.flush import FlushJob
-from moldau.log.producer_state import AppendOrigin, ProducerEntry, ProducerState
+from moldau.log.flush import FlushJob, FlushTicket
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET
+from moldau.log.producer_state import AppendOrigin, ProducerState
 from moldau.log.replay import rebuild_producer_state
+from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, append_info
 from moldau.log.retention import deletable_segments
-from moldau.log.segment import SUFFIXES, Segment
+from moldau.log.segment import Segment
+from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
+from moldau.log.time_index import NO_TIMESTAMP
+from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validation import read_marker, validate_for_leader
 from moldau.records import BatchHeader, CorruptBatch, EndTransactionMarker, check_crc, iter_batches, stamp
 from moldau.seams import FileRegion
 
 WritableBuffer = bytearray | memoryview
-DELETED_SUFFIX = ".deleted"
-UNKNOWN_OFFSET = -1
-
-
-class AppendInfo(NamedTuple):
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time: int  # -1 unless the topic stamps it
-    log_start_offset: int
-    size_bytes: int
-    duplicate: bool = False  # a repetition of a batch that is in the log: the offsets are those of then
-    needs_flush: bool = False  # flush.messages demands a flush before this append counts
-
-
-class ReadInfo(NamedTuple):
-    """Whole batches from the one that holds the asked offset; the last may be cut by the byte limit."""
-
-    region: FileRegion | None
-    first_offset: int  # base offset of the first batch in the region, or the asked offset
-    segment_base_offset: int
-    position: int
-    first_batch_incomplete: bool = False
-
-    @property
-    def length(self) -> int:
-        return self.region.length if self.region else 0
-
-
-class ActiveProducer(NamedTuple):
-    """A row of DescribeProducers."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_start_offset: int
 
 
 class PartitionLog:
@@ -104,7 +68,6 @@ class PartitionLog:
         self.context = context
         self._disk = context.disk
         self._clock = context.clock
-        self.folder = folder
         self.topic = topic
         self.partition = partition
         self.config = config
@@ -112,21 +75,13 @@ class PartitionLog:
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
+        self._segments = Segments(context, folder, segments)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._high_watermark = log_start_offset
-        self.flushed_offset = recovery_point
-        self.last_flush_ms = context.clock.wall_ms()
-        # Segments from here on are not known to be on the disk with all their files.
-        self._flush_from = self.segment_for(recovery_point).base_offset
-        self._names_changed = True  # files were created or renamed since the folder was last flushed
-        self._created = created  # the folder itself is not known to be on the disk
-        self.truncations = 0  # tells a job whether the log it was made for is still the same
+        flush_from = self._segments.holding(recovery_point).base_offset
+        self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), folder_created=created)
         self._upper_bound: tuple[int, Segment, int] | None = None
-        self._removals: list[tuple[int, list[str]]] = []
         self._failure: OSError | None = None
 
     def __repr__(self) -> str:
@@ -137,8 +92,12 @@ class PartitionLog:
         return self.topic, self.partition
 
     @property
+    def folder(self) -> str:
+        return self._segments.folder
+
+    @property
     def log_dir(self) -> str:
-        return self.folder.rpartition("/")[0]
+        return self._segments.folder.rpartition("/")[0]
 
     # -- failure
 
@@ -174,12 +133,12 @@ class PartitionLog:
             self._check_online()
         config = self.config
         now_ms = self._clock.wall_ms()
-        batch = validate_for_leader(buffer, config, origin, now_ms)
-        buffer, header, size, max_timestamp, log_append_time = batch
+        buffer, header, size, max_timestamp, log_append_time = validate_for_leader(buffer, config, origin, now_ms)
         base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
+        last_offset = base_offset + header[6]
+        has_producer = header[9] >= 0
         marker: EndTransactionMarker | None = None
-        if header.producer_id >= 0:
+        if has_producer:
             if header.is_control:
                 marker = read_marker(buffer, header)
                 if marker is not None:
@@ -204,21 +163,16 @@ class PartitionLog:
             if leader_epoch != self.epochs.latest:
                 self.epochs.assign(leader_epoch, base_offset)
             stamp(buffer, 0, base_offset, leader_epoch)
-            self._active.append(buffer, last_offset, max_timestamp)
+            self._segments.active.append(buffer, last_offset, max_timestamp)
             self.log_end_offset = last_offset + 1
-            if header.producer_id >= 0:
+            if has_producer:
                 self._note_producer(header, base_offset, max_timestamp, marker)
         except OSError as error:
             raise self.fail(error) from error
         self.producers.map_end_offset = last_offset + 1
-        return AppendInfo(
-            base_offset,
-            last_offset,
-            max_timestamp,
-            log_append_time,
-            self.log_start_offset,
-            size,
-            needs_flush=last_offset + 1 - self.flushed_offset >= config.flush_messages,
+        needs_flush = last_offset + 1 - self._durability.flushed_offset >= config.flush_messages
+        return append_info(
+            (base_offset, last_offset, max_timestamp, log_append_time, self.log_start_offset, size, False, needs_flush)
         )
 
     def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> AppendInfo:
@@ -248,7 +202,7 @@ class PartitionLog:
         first, last = batches[0][1], batches[-1][1]
         size = batches[-1][0] + last.size_bytes
         max_timestamp = max(header.max_timestamp for _, header in batches)
-        needs_flush = last.next_offset - self.flushed_offset >= self.config.flush_messages
+        needs_flush = last.next_offset - self._durability.flushed_offset >= self.config.flush_messages
         return AppendInfo(
             first.base_offset,
             last.last_offset,
@@ -290,7 +244,7 @@ class PartitionLog:
         for _, header in run:
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-        self._active.append_run(view[start : last[0] + last[1].size_bytes], start, run)
+        self._segments.active.append_run(view[start : last[0] + last[1].size_bytes], start, run)
         self.log_end_offset = last[1].next_offset
         for position, header in run:
             if header.producer_id >= 0:
@@ -313,13 +267,13 @@ class PartitionLog:
             if completed.aborted:
                 last_stable = self.producers.last_stable_offset_after(completed)
                 aborted = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable)
-                self._active.txn_index.append(aborted)
+                self._segments.active.txn_index.append(aborted)
             self.producers.complete(completed)
 
     # -- roll
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        active, config = self._active, self.config
+        active, config = self._segments.active, self.config
         used = active.size
         if used + size > config.segment_bytes:
             if size > config.segment_bytes:
@@ -327,58 +281,29 @@ class PartitionLog:
                     f"{size} bytes do not fit into a segment of {config.segment_bytes}: raise segment.bytes"
                 )
             return used > 0
-        if active.index_full or last_offset - active.base_offset > 0x7FFFFFFF:
+        if active.index_full or last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if not used:
             return False
         first = active.first_timestamp
-        waited = max_timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
+        if first is None:
+            first = active.read_first_timestamp()
+        waited = max_timestamp - first if first >= 0 else now_ms - active.created_ms
         return waited > config.max_segment_ms - active.roll_jitter_ms
 
-    def roll(self, base_offset: int | None = None) -> Segment:
+    def roll(self, base_offset: int | None = None) -> None:
         """Begin a new segment at the log end offset (or a later one: followers meet gaps of compacted leaders)."""
         offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
-        former = self._active
+        former = self._segments.active
         if former.size == 0 and former.base_offset == offset:
-            return former
+            return
         former.seal()
-        segment = self._new_segment(offset)
-        self._segments = [*self._segments, segment]
-        self._bases = [*self._bases, offset]
-        self._active = segment
-        self._names_changed = True
+        self._segments.add(offset, self.config)
+        self._durability.names_changed = True
         self.producers.map_end_offset = offset
         self.snapshots.take(self.producers)
-        return segment
-
-    def _new_segment(self, base_offset: int) -> Segment:
-        config = self.config
-        jitter_ms = self.context.random.below(config.segment_jitter_ms + 1) if config.segment_jitter_ms > 0 else 0
-        segment = Segment(
-            self._disk,
-            self.context.open_segments,
-            self.folder,
-            base_offset,
-            config,
-            created_ms=self._clock.wall_ms(),
-            roll_jitter_ms=min(jitter_ms, config.segment_ms),
-        )
-        for kind in SUFFIXES:  # what an earlier crash may have left under this name
-            if self._disk.exists(segment.path(kind)):
-                self._disk.remove(segment.path(kind))
-        _ = segment.file
-        return segment
 
     # -- read
-
-    def segment_for(self, offset: int) -> Segment:
-        """The segment that holds `offset`, or the first one if it lies before."""
-        return self._segments[max(0, bisect_right(self._bases, offset) - 1)]
-
-    @property
-    def segments(self) -> list[Segment]:
-        """Oldest first, the last one active. The list is never changed, only replaced."""
-        return self._segments
 
     def read(
         self,
@@ -397,11 +322,11 @@ class PartitionLog:
                 f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset} of "
                 f"{self.topic}-{self.partition}"
             )
-        index = max(0, bisect_right(self._bases, offset) - 1)
+        segments = self._segments.from_offset(offset)
         if offset >= bound:
-            return ReadInfo(None, offset, self._segments[index].base_offset, UNKNOWN_OFFSET)
+            return ReadInfo(None, offset, segments[0].base_offset, UNKNOWN_OFFSET)
         try:
-            for segment in self._segments[index:]:
+            for segment in segments:
                 place = segment.find(offset)
                 if place is None:  # the compaction took the rest of this segment
                     continue
@@ -415,11 +340,11 @@ class PartitionLog:
                 return ReadInfo(region, place.base_offset, segment.base_offset, place.position)
         except OSError as error:
             raise self.fail(error) from error
-        return ReadInfo(None, offset, self._segments[index].base_offset, UNKNOWN_OFFSET)
+        return ReadInfo(None, offset, segments[0].base_offset, UNKNOWN_OFFSET)
 
     def _end_position(self, segment: Segment, bound: int) -> int:
         """Where in `segment` the batches below `bound` end."""
-        if bound >= self.log_end_offset or (segment is not self._active and bound >= self._next_base(segment)):
+        if bound >= self._segments.end_of(segment, self.log_end_offset):
             return segment.size
         cached = self._upper_bound
         if cached is not None and cached[0] == bound and cached[1] is segment:
@@ -429,11 +354,53 @@ class PartitionLog:
         self._upper_bound = (bound, segment, position)
         return position
 
-    def _next_base(self, segment: Segment) -> int:
-        index = bisect_right(self._bases, segment.base_offset)
-        return self._bases[index] if index < len(self._bases) else self.log_end_offset
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """ListOffsets by time: the first record at or after the log start that is at least this young."""
+        self._check_online()
+        try:
+            return find_by_timestamp(self._segments.items, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """ListOffsets for the largest timestamp (-3): the first record that has it."""
+        self._check_online()
+        try:
+            return find_max_timestamp(self._segments.items)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def earliest(self) -> FoundOffset:
+        """ListOffsets for the earliest offset (-2), and for the earliest local one (-4): nothing is tiered."""
+        epoch = self.epochs.epoch_for_offset(self.log_start_offset)
+        return FoundOffset(NO_TIMESTAMP, self.log_start_offset, epoch)
+
+    def latest(self) -> FoundOffset:
+        """ListOffsets for the end of the log; the broker answers -1 with the high watermark or last stable offset."""
+        return FoundOffset(NO_TIMESTAMP, self.log_end_offset, self.epochs.latest)
+
+    def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """For a read_committed fetch of [first_offset, upper_bound_offset): what the client must leave out."""
+        self._check_online()
+        try:
+            return self._segments.aborted_transactions(first_offset, upper_bound_offset)
+        except OSError as error:
+            raise self.fail(error) from error
 
     # -- offsets
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first, the last one active. The list is never changed, only replaced."""
+        return self._segments.items
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
 
     @property
     def high_watermark(self) -> int:
@@ -455,21 +422,17 @@ class PartitionLog:
         return max(unstable, self.log_start_offset)
 
     @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+    def flushed_offset(self) -> int:
+        """Records below survive a power loss."""
+        return self._durability.flushed_offset
 
     @property
     def recovery_point(self) -> int:
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
-        if self._flush_from < self._active.base_offset:
-            return min(self.flushed_offset, self._next_base(self.segment_for(self._flush_from)) - 1)
-        return self.flushed_offset
-
-    @property
-    def active_segment(self) -> Segment:
-        return self._active
+        return self._durability.recovery_point(self._segments, self.log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
+        """OffsetsForLeaderEpoch: the largest known epoch up to the asked one, and where it ends."""
         found = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found.end_offset == UNDEFINED_OFFSET else found
 
@@ -486,12 +449,15 @@ class PartitionLog:
         if self.topic_id is None:
             try:
                 write_topic_id(self._disk, self.folder, topic_id)
-                self._created = self._names_changed = True
             except OSError as error:
                 raise self.fail(error) from error
+            self._durability.folder_created = self._durability.names_changed = True
             self.topic_id = topic_id
 
+    # -- producers
+
     def active_producers(self) -> list[ActiveProducer]:
+        """For DescribeProducers."""
         return [
             ActiveProducer(
                 entry.producer_id,
@@ -503,9 +469,6 @@ class PartitionLog:
             )
             for entry in self.producers.producers.values()
         ]
-
-    def producer(self, producer_id: int) -> ProducerEntry | None:
-        return self.producers.producers.get(producer_id)
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool = True
@@ -521,25 +484,9 @@ class PartitionLog:
         entry = self.producers.producers.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0
 
-    def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """For a read_committed fetch of [first_offset, upper_bound_offset): what the client must leave out."""
-        found: list[AbortedTxn] = []
-        index = max(0, bisect_right(self._bases, first_offset) - 1)
-        for segment in self._segments[index:]:
-            entries, complete = segment.txn_index.collect(first_offset, upper_bound_offset)
-            found += entries
-            if complete:
-                break
-        return found
-
-    def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Every batch header from the one holding `offset` on."""
-        index = max(0, bisect_right(self._bases, offset) - 1)
-        for segment in self._segments[index:]:
-            place = segment.find(offset)
-            if place is not None:
-                for position, header in segment.headers(place.position):
-                    yield segment, position, header
+    def expire_producers(self) -> None:
+        """Forget producers silent for longer than `producer.id.expiration.ms`."""
+        self.producers.remove_expired(self._clock.wall_ms(), self.config.producer_id_expiration_ms)
 
     # -- cut
 
@@ -552,18 +499,14 @@ class PartitionLog:
             if offset >= self.log_end_offset:
                 self.epochs.truncate_from_end(self.log_end_offset)
                 return False
-            if offset < self._bases[0]:
+            if offset < self._segments.first_base_offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
-            self._lower_recovery_point(offset)
-            keep = bisect_right(self._bases, offset)
-            removed = self._segments[keep:]
-            self._set_segments(self._segments[:keep])
-            self._discard(removed[::-1])  # last first: a crash in between leaves no hole
-            if removed:
-                self._disk.flush_dir(self.folder)
-            self._active.truncate_to(offset)
-            self._cut_at(offset, min(offset, self.log_start_offset))
+            if self._durability.cut_at(offset, self._segments):
+                self.context.before_truncation(self)
+            self._segments.cut_from(offset, self.config, self.snapshots)
+            self._segments.active.truncate_to(offset)
+            self._set_bounds(offset, min(offset, self.log_start_offset))
             self.epochs.truncate_from_end(offset)
             self._reload_producers()
         except OSError as error:
@@ -574,42 +517,28 @@ class PartitionLog:
         """Throw the whole log away; the next record gets `offset`."""
         self._check_online()
         try:
-            self._lower_recovery_point(offset)
-            former = self._segments
-            self._discard(former[::-1])
-            self._disk.flush_dir(self.folder)
-            self._names_changed = True
-            self._set_segments([self._new_segment(offset)])
-            self._flush_from = offset
-            self._cut_at(offset, offset if log_start_offset is None else log_start_offset)
+            if self._durability.cut_at(offset, self._segments):
+                self.context.before_truncation(self)
+            self._segments.start_over(offset, self.config, self.snapshots)
+            self._durability.flush_from = offset
+            self._durability.flushed_offset = offset
+            self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
             self.epochs.clear()
             self._reload_producers()
         except OSError as error:
             raise self.fail(error) from error
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        self.truncations += 1
-        if offset < self.flushed_offset:
-            self.flushed_offset = offset
-            self._flush_from = min(self._flush_from, self.segment_for(offset).base_offset)
-            self.context.before_truncation(self)
-
-    def _cut_at(self, log_end_offset: int, log_start_offset: int) -> None:
+    def _set_bounds(self, log_end_offset: int, log_start_offset: int) -> None:
         self._upper_bound = None
         self.log_end_offset = log_end_offset
         self.log_start_offset = log_start_offset
         self._high_watermark = max(min(self._high_watermark, log_end_offset), log_start_offset)
 
-    def _set_segments(self, segments: list[Segment]) -> None:
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
-
     def _reload_producers(self) -> None:
         rebuild_producer_state(
             self.producers,
             self.snapshots,
-            self._segments,
+            self._segments.items,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
             now_ms=self._clock.wall_ms(),
@@ -637,7 +566,7 @@ class PartitionLog:
         self._check_online()
         try:
             count = deletable_segments(
-                self._segments,
+                self._segments.items,
                 self.config,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self._high_watermark,
@@ -646,125 +575,78 @@ class PartitionLog:
             )
             if not count:
                 return 0
-            if count == len(self._segments):
+            if count == len(self._segments.items):
                 self.roll()
-            removed, kept = self._segments[:count], self._segments[count:]
-            self._raise_log_start(kept[0].base_offset)
-            self._set_segments(kept)
-            self._discard(removed)
+            self._raise_log_start(self._segments.items[count].base_offset)
+            self._segments.drop_oldest(count, self.config, self.snapshots)
+            self._durability.names_changed = True
         except OSError as error:
             raise self.fail(error) from error
         return count
 
-    def _discard(self, segments: list[Segment]) -> None:
-        """Rename files out of the way; readers keep what they have open, the files go after a delay."""
-        self._names_changed = True
-        paths = []
-        for segment in segments:
-            segment.discard(DELETED_SUFFIX)
-            paths += [segment.path(kind) for kind in SUFFIXES]
-            if self.snapshots.forget(segment.base_offset):
-                path = self.snapshots.path(segment.base_offset)
-                if self._disk.exists(path):
-                    self._disk.rename(path, path + DELETED_SUFFIX)
-                    paths.append(path + DELETED_SUFFIX)
-        if paths:
-            self._removals.append((self._clock.wall_ms() + self.config.file_delete_delay_ms, paths))
-
-    def take_removals(self, now_ms: int) -> list[str]:
+    def take_removals(self) -> list[str]:
         """Files whose time has come: remove them off the loop (`disk.remove`), it may take long."""
-        due = [paths for at_ms, paths in self._removals if at_ms <= now_ms]
-        self._removals = [entry for entry in self._removals if entry[0] > now_ms]
-        return [path for paths in due for path in paths]
-
-    # -- compaction: the last step of `cleaner.CleanJob`
+        return self._segments.take_removals(self._clock.wall_ms())
 
     def replace_segments(self, former: list[Segment], cleaned: Segment) -> None:
-        """Put a cleaned segment, whose files are called `.swap` and are durable, in the place of its sources.
-
-        The sources are renamed first. A crash in between leaves the `.swap` files, and recovery finishes the job.
-        """
+        """The last step of a compaction; see `Segments.replace`."""
         try:
-            self._discard(former)
-            cleaned.rename("")
-            first = self._segments.index(former[0])
-            self._set_segments([*self._segments[:first], cleaned, *self._segments[first + len(former) :]])
+            self._segments.replace(former, cleaned, self.config)
+            self._durability.names_changed = True
             self._upper_bound = None
         except OSError as error:
             raise self.fail(error) from error
 
     # -- flush and close
 
-    def flush_targets(self, *, everything: bool = False) -> list[str]:
-        """Paths to fsync so that everything appended so far survives: segments not flushed yet (the active one without
-        its indexes, recovery rebuilds those), their snapshots, and the small files."""
-        paths = []
-        for segment in self._segments[bisect_right(self._bases, self._flush_from) - 1 :]:
-            kinds = SUFFIXES if everything or segment is not self._active else SUFFIXES[::3]
-            paths += [segment.path(kind) for kind in kinds if kind != SUFFIXES[3] or segment.txn_index.exists]
-        paths += [self.snapshots.path(offset) for offset in self.snapshots.offsets if offset >= self._flush_from]
-        if self.epochs.dirty:
-            paths.append(self.epochs.path)
-        if self._created:
-            paths.append(f"{self.folder}/{PARTITION_METADATA}")
-        return paths
-
-    def flush_folders(self) -> list[str]:
-        """Folders to fsync after the files, so that their names survive too."""
-        folders = [self.folder] if self._names_changed or self.epochs.dirty else []
-        return [*folders, self.log_dir] if self._created else folders
-
     @property
     def has_unflushed(self) -> bool:
+        durability = self._durability
         return (
-            self.flushed_offset < self.log_end_offset
-            or self._flush_from < self._active.base_offset
+            durability.flushed_offset < self.log_end_offset
+            or durability.flush_from < self._segments.active.base_offset
             or self.epochs.dirty
         )
 
-    def flushed(self, log_end_offset: int, active_base_offset: int) -> None:
-        """A flush of everything below `log_end_offset` succeeded, begun when the active segment was the given one."""
-        self.flushed_offset = max(self.flushed_offset, log_end_offset)
-        self._flush_from = max(self._flush_from, active_base_offset)
-        self._created = False
-        self.last_flush_ms = self._clock.wall_ms()
-
-    def begin_flush(self, *, everything: bool) -> tuple[list[str], list[str]]:
-        """What to flush; from here on changes count for the next flush."""
-        files, folders = self.flush_targets(everything=everything), self.flush_folders()
-        self._names_changed = self.epochs.dirty = False
-        return files, folders
+    @property
+    def flush_due(self) -> bool:
+        """Whether `flush.ms` demands a flush."""
+        waited_ms = self._clock.wall_ms() - self._durability.last_flush_ms
+        return waited_ms >= self.config.flush_ms and self._durability.flushed_offset < self.log_end_offset
 
     def flush(self) -> None:
         """Flush now, on this thread. The broker rather runs a `FlushJob` off the loop."""
         FlushJob(self).run_and_finish()
 
+    def begin_flush(self, *, everything: bool) -> FlushTicket:
+        """For `FlushJob`."""
+        files, folders = self._durability.begin_flush(
+            self._segments, self.snapshots, self.epochs, everything=everything
+        )
+        active_base = self._segments.active.base_offset
+        return FlushTicket(files, folders, self.log_end_offset, active_base, self._durability.truncations)
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        if ticket.truncations == self._durability.truncations:
+            self._durability.flushed(ticket.end_offset, ticket.active_base_offset, self._clock.wall_ms())
+
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""
-        if self._failure is not None:
-            self.release()
-            return
-        try:
-            self._active.seal()
-            if self.producers.map_end_offset != max(self.snapshots.offsets, default=-1):
+        if self._failure is None:
+            try:
+                self._segments.active.seal()
                 self.snapshots.take(self.producers)
-        except OSError as error:
-            raise self.fail(error) from error
-        FlushJob(self, everything=True).run_and_finish()
-        self.release()
+            except OSError as error:
+                raise self.fail(error) from error
+            FlushJob(self, everything=True).run_and_finish()
+        self._segments.release()
 
     def release(self) -> None:
         """Let go of all files, leaving them as they are."""
-        for segment in self._segments:
-            segment.close_files()
+        self._segments.release()
 
     def moved(self, folder: str) -> None:
         """The folder was renamed."""
-        self.folder = folder
         self.epochs.moved(folder)
         self.snapshots.moved(folder)
-        for segment in self._segments:
-            segment.moved(folder)
-        self._removals = [
-            (at_ms, [f"{folder}/{p.rpartition('/')[2]}" for p in paths]) for at_ms, paths in self._removals
-        ]
+        self._segments.moved(folder)

@@ -15,7 +15,7 @@ from moldau.log.context import LogContext
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptCheckpoint, CorruptIndex, CorruptRecord
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from moldau.log.partition_log import DELETED_SUFFIX, PartitionLog
+from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import ProducerState
 from moldau.log.replay import rebuild_producer_state, replay_batch
 from moldau.log.segment import (
@@ -27,6 +27,7 @@ from moldau.log.segment import (
     Segment,
     segment_name,
 )
+from moldau.log.segments import DELETED_SUFFIX
 from moldau.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.snapshots import Snapshots
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES

@@ -49,13 +49,13 @@ class Segment:
     __slots__ = (
         "_disk",
         "_file",
-        "_first_timestamp",
         "_index_interval_bytes",
         "_max_timestamp",
         "_open_segments",
         "_unindexed_bytes",
         "base_offset",
         "created_ms",
+        "first_timestamp",
         "folder",
         "index_full",
         "offset_index",
@@ -87,10 +87,10 @@ class Segment:
         self._disk = disk
         self._open_segments = open_segments
         self._file: DiskFile | None = None
-        self._first_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = TimestampOffset(NO_TIMESTAMP, base_offset) if not size else None
         self._index_interval_bytes = config.index_interval_bytes
         self._unindexed_bytes = 0
+        self.first_timestamp: int | None = None
         self.folder = folder
         self.suffix = suffix
         self.base_offset = base_offset
@@ -155,13 +155,16 @@ class Segment:
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
     def append(self, buffer: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch (or several that shall be indexed as one) at the end. OSError leaves the log unchanged."""
+        """Write one batch at the end. OSError leaves the segment unchanged."""
+        position = self.size
         indexed = self._unindexed_bytes > self._index_interval_bytes
         if indexed:
             # Before the records are written: a full disk must refuse the batch, not lose its index entry.
-            self.offset_index.file.reserve()
-            self.time_index.file.reserve()
-        position = self.size
+            offsets, times = self.offset_index.file, self.time_index.file
+            if offsets.count >= offsets.capacity:
+                offsets.reserve()
+            if times.count >= times.capacity:
+                times.reserve()
         size = (self._file or self._open()).append((buffer,))
         self.recently_used = True
         self.size = position + size
@@ -169,13 +172,14 @@ class Segment:
         if max_timestamp > known[0]:
             self._max_timestamp = known = TimestampOffset(max_timestamp, last_offset)
         if not position:
-            self._first_timestamp = max_timestamp
+            self.first_timestamp = max_timestamp
         if indexed:
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*known)
-            self._unindexed_bytes = 0
+            self.time_index.maybe_append(known[0], known[1])
+            self._unindexed_bytes = size
             self.index_full = self.offset_index.is_full or self.time_index.is_full
-        self._unindexed_bytes += size
+        else:
+            self._unindexed_bytes += size
 
     def append_run(
         self, buffer: bytes | bytearray | memoryview, start: int, batches: list[tuple[int, BatchHeader]]
@@ -187,7 +191,7 @@ class Segment:
         shift = self.size - start
         size = self.file.append((buffer,))
         if not self.size:
-            self._first_timestamp = batches[0][1].max_timestamp
+            self.first_timestamp = batches[0][1].max_timestamp
         self.size += size
         for position, header in batches:
             self.index_batch(position + shift, header)
@@ -215,12 +219,12 @@ class Segment:
         timestamp = self.max_timestamp.timestamp
         return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
 
-    @property
-    def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch: what rolling by time counts from."""
-        if self._first_timestamp is None and self.size:
-            self._first_timestamp = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
-        return self._first_timestamp
+    def read_first_timestamp(self) -> int:
+        """The largest timestamp of the first batch: what rolling by time counts from. Kept in `first_timestamp`."""
+        timestamp = self.first_timestamp
+        if timestamp is None:
+            timestamp = self.first_timestamp = self.header_at(0).max_timestamp if self.size else NO_TIMESTAMP
+        return timestamp
 
     # -- search
 
@@ -386,7 +390,7 @@ class Segment:
                     known = TimestampOffset(header.max_timestamp, header.last_offset)
             self._max_timestamp = known
         else:
-            self._first_timestamp = None
+            self.first_timestamp = None
         self._unindexed_bytes = 0
 
     def truncate_bytes(self, size: int) -> None:

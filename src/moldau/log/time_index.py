@@ -53,12 +53,14 @@ class TimeIndex:
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry unless it would tell nothing new."""
-        last = self.last
-        if timestamp <= last.timestamp or offset < last.offset:
+        last = self._last or self.last
+        if timestamp <= last[0] or offset < last[1]:
             return
-        view = self.file.reserve()
-        _pack_entry(view, self.file.count * ENTRY_BYTES, timestamp, offset - self.base_offset)
-        self.file.count += 1
+        file = self.file
+        count = file.count
+        view = file.view if count < file.capacity else file.reserve()
+        _pack_entry(view, count * ENTRY_BYTES, timestamp, offset - self.base_offset)
+        file.count = count + 1
         self._last = TimestampOffset(timestamp, offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:

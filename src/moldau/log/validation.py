@@ -4,9 +4,7 @@ Usually that is the header and the checksum, and the bytes stay as the producer 
 if the topic is compacted (every record needs a key), bounds timestamps from below, or has another codec.
 """
 
-from typing import NamedTuple
-
-from moldau.log.config import LONG_MAX, LogConfig, TimestampType
+from moldau.log.config import LogConfig
 from moldau.log.errors import (
     CorruptRecord,
     InvalidRecord,
@@ -16,6 +14,7 @@ from moldau.log.errors import (
 )
 from moldau.log.producer_state import AppendOrigin
 from moldau.records import (
+    LOG_OVERHEAD_BYTES,
     BatchHeader,
     Codec,
     CorruptBatch,
@@ -30,67 +29,65 @@ from moldau.records import (
     recompress,
     stamp_log_append_time,
 )
-from moldau.records.batch import CODEC_MASK
+from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, LOG_APPEND_TIME_FLAG
 
 WritableBuffer = bytearray | memoryview
-_KNOWN_CODECS = max(Codec)
+_LAST_CODEC = int(max(Codec))
 
 
-class ValidBatch(NamedTuple):
-    buffer: WritableBuffer
-    header: BatchHeader
-    size: int
-    max_timestamp: int
-    log_append_time: int
+# The batch to write, its header, its size, its largest timestamp, and the append time if the topic stamps one, or -1.
+ValidBatch = tuple[WritableBuffer, BatchHeader, int, int, int]
 
 
 def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> ValidBatch:
     """The one batch of a produce request, checked and brought into the topic's shape."""
     try:
         header = read_header(buffer)
-        size = header[1] + 12  # header.size_bytes, without the call
+        size = LOG_OVERHEAD_BYTES + header[1]
         if size != len(buffer):
             buffer = _only_batch(buffer, size)
         if size > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
-            raise RecordTooLarge(
-                f"the batch has {size} bytes, the topic takes {config.max_message_bytes}: "
-                "raise max.message.bytes, or lower the producer's max.request.size"
-            )
+            raise _too_large(size, config)
         check_crc(buffer, 0, header)
     except CorruptBatch as error:
         raise CorruptRecord(str(error)) from error
-    if origin is AppendOrigin.CLIENT:
-        _check_client(header)
-    if header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecord(
-            f"the batch says {header.record_count} records, its offsets say {header.last_offset_delta + 1}"
-        )
-    codec = header.attributes & CODEC_MASK
-    if codec > _KNOWN_CODECS:
+    base_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, _, base_sequence, count = header
+    if origin is AppendOrigin.CLIENT and (
+        base_offset or attributes & CONTROL_FLAG or not count or (producer_id >= 0 and base_sequence < 0)
+    ):
+        raise _refuse_client(header)
+    if count != delta + 1:
+        raise InvalidRecord(f"the batch says {count} records, its offsets say {delta + 1}")
+    codec = attributes & CODEC_MASK
+    if codec > _LAST_CODEC:
         raise UnsupportedCompressionType(f"compression type {codec} does not exist")
-    if config.compact or config.message_timestamp_before_max_ms != LONG_MAX:
+    if config.must_read_records:
         _check_records(buffer, header, config, now_ms)
-    target = config.compression_type.codec
-    if target is not None and codec != target and not header.is_control:
+    target = config.target_codec
+    if target is not None and codec != target and not attributes & CONTROL_FLAG:
         buffer = _recompress(buffer, target, config)
         header = read_header(buffer)
         size = header.size_bytes
         if size > config.max_message_bytes:
-            raise RecordTooLarge(
-                f"the batch has {size} bytes after recompression with {target.name.lower()}, "
-                f"the topic takes {config.max_message_bytes}"
-            )
-    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            raise _too_large(size, config)
+    if config.stamps_append_time:
         stamp_log_append_time(buffer, 0, now_ms)
-        return ValidBatch(buffer, header, size, now_ms, now_ms)
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        return buffer, header, size, now_ms, now_ms
+    if max_timestamp - now_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms="
+            f"timestamp {max_timestamp} is more than message.timestamp.after.max.ms="
             f"{config.message_timestamp_after_max_ms} ahead of the broker's clock: check the producer's clock"
         )
-    if header.is_log_append_time:
+    if attributes & LOG_APPEND_TIME_FLAG:
         raise InvalidTimestamp("the batch claims LogAppendTime, but the topic's message.timestamp.type is CreateTime")
-    return ValidBatch(buffer, header, size, header.max_timestamp, -1)
+    return buffer, header, size, max_timestamp, -1
+
+
+def _too_large(size: int, config: LogConfig) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"the batch has {size} bytes, the topic takes {config.max_message_bytes}: "
+        "raise max.message.bytes, or lower the producer's max.request.size"
+    )
 
 
 def _only_batch(buffer: WritableBuffer, size: int) -> WritableBuffer:
@@ -102,15 +99,14 @@ def _only_batch(buffer: WritableBuffer, size: int) -> WritableBuffer:
     return memoryview(buffer)[:size]
 
 
-def _check_client(header: BatchHeader) -> None:
+def _refuse_client(header: BatchHeader) -> InvalidRecord:
     if header.base_offset != 0:
-        raise InvalidRecord(f"the base offset of a produced batch must be 0, not {header.base_offset}")
+        return InvalidRecord(f"the base offset of a produced batch must be 0, not {header.base_offset}")
     if header.is_control:
-        raise InvalidRecord("clients must not write control records")
+        return InvalidRecord("clients must not write control records")
     if header.record_count == 0:
-        raise InvalidRecord("the batch is empty")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidRecord(f"producer {header.producer_id} sent sequence number {header.base_sequence}")
+        return InvalidRecord("the batch is empty")
+    return InvalidRecord(f"producer {header.producer_id} sent sequence number {header.base_sequence}")
 
 
 def _check_records(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -119,7 +115,7 @@ def _check_records(buffer: WritableBuffer, header: BatchHeader, config: LogConfi
         return
     need_key = config.compact
     oldest = now_ms - config.message_timestamp_before_max_ms
-    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if config.stamps_append_time:
         oldest = -1
     keyless: list[tuple[int, str]] = []
     too_old: list[tuple[int, str]] = []
