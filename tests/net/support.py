@@ -154,8 +154,12 @@ class Peer:
         sock.setblocking(False)
         if receive_buffer_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.bind((source, 0))
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        try:
+            sock.bind((source, 0))
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        except BaseException:
+            sock.close()
+            raise
         return cls(sock)
 
     async def send(self, data: bytes) -> None:

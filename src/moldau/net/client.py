@@ -156,6 +156,8 @@ class FrameClient:
     def _on_writable(self) -> None:
         try:
             is_drained = self._writer.flush(self._channel)
+            while self._writer.cold_region() is not None:  # rare in requests: wait for the disk
+                is_drained = self._writer.flush(self._channel)
         except (OSError, RegionTooShort) as error:
             self.close_now(f"writing failed: {error}")
             return

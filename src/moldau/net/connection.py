@@ -95,6 +95,8 @@ class ServerConnection:
         "_handshaking",
         "_is_in_turn",
         "_is_released",
+        "_is_warming",
+        "_is_writer_armed",
         "_last_active_ms",
         "_listener",
         "_muted",
@@ -140,6 +142,8 @@ class ServerConnection:
         self._flush_is_scheduled = False
         self._resume_is_scheduled = False
         self._is_released = False
+        self._is_writer_armed = False
+        self._is_warming = False  # a thread fetches what is to be sent next
         self._close_reason = ""
         self._throttle: TimerHandle | None = None
         self._write_blocked_since_ms: float | None = None
@@ -374,9 +378,11 @@ class ServerConnection:
         if self._muted:
             return
         self._counters.mutes += 1
+        now_ms = self._reactor.clock.monotonic_ms()
+        self._last_active_ms = now_ms  # the time we did not listen does not count as silence
         self._is_in_turn = True
         try:
-            self._reader.deliver_kept(self, self._reactor.clock.monotonic_ms())
+            self._reader.deliver_kept(self, now_ms)
         except BadFrame as error:
             self._is_in_turn = False
             self._counters.bad_frames += 1
@@ -414,7 +420,12 @@ class ServerConnection:
         while slots and slots[0].state:
             done = slots.popleft()
             if done.state == _ANSWERED:
-                writer.push(done.payload)
+                try:
+                    writer.push(done.payload)
+                except Exception as error:
+                    # Without this response those behind it would be taken for their predecessors.
+                    self.close(f"a response could not be sent: {error}")
+                    raise
                 self._counters.frames_out += 1
             elif done.state == _CLOSE:
                 self.close(done.reason, flush=True)
@@ -438,10 +449,9 @@ class ServerConnection:
         if not self._is_released and self._write_blocked_since_ms is None:
             self._flush()
 
-    def _on_writable(self) -> None:
-        self._flush()
-
     def _flush(self) -> None:
+        if self._is_warming:
+            return
         writer = self._writer
         sent_before = writer.sent_bytes
         try:
@@ -454,17 +464,11 @@ class ServerConnection:
         sent = writer.sent_bytes - sent_before
         self._counters.bytes_out += sent
         if not is_drained:
-            if self._write_blocked_since_ms is None:
-                self._muted |= _WRITE_BLOCKED
-                self._reactor.loop.add_writer(self._channel.fileno(), self._on_writable)
-                if not self._is_in_turn:
-                    self._disarm_reading()
-                self._write_blocked_since_ms = self._reactor.clock.monotonic_ms()
-            elif sent:
-                self._write_blocked_since_ms = self._reactor.clock.monotonic_ms()
+            self._wait_to_write(made_progress=sent > 0)
             return
         if self._write_blocked_since_ms is not None:
             self._disarm_writing()
+            self._write_blocked_since_ms = None
             self._last_active_ms = self._reactor.clock.monotonic_ms()
             self._unmute(_WRITE_BLOCKED)
         if self._muted & _CLOSING:
@@ -472,9 +476,31 @@ class ServerConnection:
         elif self._reactor.is_stopping and not self._slots:
             self.close("the server stops", flush=True)
 
+    def _wait_to_write(self, *, made_progress: bool) -> None:
+        """Go on when the socket takes more, or when the next bytes were fetched from the disk."""
+        if self._write_blocked_since_ms is None or made_progress:
+            self._write_blocked_since_ms = self._reactor.clock.monotonic_ms()
+        self._muted |= _WRITE_BLOCKED
+        if not self._is_in_turn:
+            self._disarm_reading()
+        cold_region = self._writer.cold_region()
+        if cold_region is not None:
+            self._disarm_writing()
+            self._counters.cold_reads += 1
+            self._is_warming = True
+            self._reactor.warm(cold_region, self._on_warm)
+        elif not self._is_writer_armed:
+            self._is_writer_armed = True
+            self._reactor.loop.add_writer(self._channel.fileno(), self._flush)
+
+    def _on_warm(self) -> None:
+        self._is_warming = False
+        if not self._is_released:
+            self._flush()
+
     def _disarm_writing(self) -> None:
-        if self._write_blocked_since_ms is not None:
-            self._write_blocked_since_ms = None
+        if self._is_writer_armed:
+            self._is_writer_armed = False
             self._reactor.loop.remove_writer(self._channel.fileno())
 
     # Timeouts
@@ -488,13 +514,14 @@ class ServerConnection:
         settings = self._reactor.settings
         now_ms = self._reactor.clock.monotonic_ms()
         next_ms = now_ms + min(settings.max_idle_ms, settings.max_stall_ms)
+        is_listening = not self._muted and not self._resume_is_scheduled
         stalled_since = None
         what = ""
         if self._handshaking is not None:
             stalled_since, what = self._last_active_ms, "the TLS handshake"
         elif self._write_blocked_since_ms is not None:
             stalled_since, what = self._write_blocked_since_ms, "a response"
-        elif not self._muted and self._reader.unfinished_since_ms is not None:
+        elif is_listening and self._reader.unfinished_since_ms is not None:
             stalled_since, what = self._reader.unfinished_since_ms, "a request"
         if stalled_since is not None:
             if now_ms >= stalled_since + settings.max_stall_ms:
@@ -502,7 +529,7 @@ class ServerConnection:
                 self.abort(f"{what} was not finished within {settings.max_stall_ms:.0f} ms")
                 return
             next_ms = min(next_ms, stalled_since + settings.max_stall_ms)
-        elif not self._slots and not self._muted:
+        elif is_listening and not self._slots:
             if now_ms >= self._last_active_ms + settings.max_idle_ms:
                 self._counters.idle_closed += 1
                 self.close(f"idle for {settings.max_idle_ms:.0f} ms (connections.max.idle.ms)", flush=True)

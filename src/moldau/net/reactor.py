@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from moldau.net import cold
 from moldau.net.buffers import ReadMemory
 from moldau.net.channel import Channel, PlainChannel
 from moldau.net.connection import ServerConnection
@@ -20,6 +23,7 @@ from moldau.timers.wheel import TimerHandle, TimingWheel
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+_WARMERS_MAX = 4  # threads that read cold regions ahead
 _LINGER_MS = 1000
 _LINGER_COUNT_MAX = 1000
 _LINGER_BYTES_MAX = 1024 * 1024
@@ -51,6 +55,7 @@ class Reactor:
         self._ids = itertools.count(1)
         self._lingering: set[_Lingering] = set()
         self._emptied: asyncio.Event | None = None
+        self._warmers: ThreadPoolExecutor | None = None
 
     def listen(
         self,
@@ -83,6 +88,8 @@ class Reactor:
         self._check_emptied()
         await self._emptied.wait()
         deadline.cancel()
+        if self._warmers is not None:
+            self._warmers.shutdown(wait=False)
         await asyncio.sleep(0)  # the last `on_disconnect` calls are on their way
 
     # For listeners and connections
@@ -119,6 +126,13 @@ class Reactor:
         quietest = min(others, key=lambda connection: connection.last_active_ms)
         quietest.close("room was needed for another broker (max.connections)")
         return True
+
+    def warm(self, region: tuple[int, int, int], then: Callable[[], None]) -> None:
+        """Have a thread bring a piece of a file into memory, and come back."""
+        if self._warmers is None:
+            self._warmers = ThreadPoolExecutor(_WARMERS_MAX, thread_name_prefix="moldau-warm")
+        done = self.loop.run_in_executor(self._warmers, cold.warm, *region)
+        done.add_done_callback(lambda _: then())
 
     def linger(self, channel: Channel) -> None:
         """Close, once the peer has had the chance to read our last bytes.

@@ -60,6 +60,7 @@ class NetCounters:
     accept_errors: int = 0
     handler_errors: int = 0
     mutes: int = 0
+    cold_reads: int = 0
     frames_in: int = 0
     frames_out: int = 0
     bytes_in: int = 0

@@ -1,0 +1,221 @@
+"""A peer that sends too much, reads too little, or must wait: reading stops, nothing is lost, nothing piles up."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from tests.net.conftest import Run
+from tests.net.support import World, frame, park, until
+
+from moldau.seams.network import Connection, ResponseSlot
+
+
+async def settle() -> None:
+    """Let the loop look at every socket a few times, so that what could happen has happened."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_at_most_so_many_requests_are_in_flight(run: Run) -> None:
+    async def main() -> None:
+        async with World(park, max_in_flight=4) as world:
+            peer = await world.peer()
+            payloads = [b"%d" % number for number in range(20)]
+            await peer.send(b"".join(map(frame, payloads)))
+            await until(lambda: len(world.handler.slots) == 4)
+            for answered in range(20):
+                await settle()
+                assert 1 <= len(world.handler.slots) - answered <= 4
+                world.handler.slots[answered].complete([payloads[answered]])
+            assert world.handler.frames == payloads
+            assert await peer.read_frames(20) == payloads
+            assert world.counters.mutes > 0
+
+    run(main())
+
+
+def test_a_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
+    """A hundred requests of a few bytes whose answers are 100 kB each: most are not even taken."""
+    answer = bytes(range(256)) * 400
+
+    def answer_large(_: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        slot.complete([bytes(payload), answer])
+
+    async def main() -> None:
+        async with World(answer_large, send_buffer_bytes=8192) as world:
+            peer = await world.peer(receive_buffer_bytes=4096)
+            await peer.send(b"".join(frame(b"%02d" % number) for number in range(100)))
+            await until(lambda: world.handler.frames)
+            await settle()
+            (connection,) = world.reactor.connections.values()
+            assert len(world.handler.frames) < 5
+            assert connection._writer.queued_bytes < 3 * len(answer)
+            for number in range(100):
+                assert await peer.read_frame() == b"%02d" % number + answer
+            assert len(world.handler.frames) == 100
+            await settle()
+            assert connection._writer.queued_bytes == 0
+
+    run(main())
+
+
+def test_other_connections_are_served_while_one_does_not_read(run: Run) -> None:
+    def answer_large(_: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        slot.complete([bytes(payload) * 1000])
+
+    async def main() -> None:
+        async with World(answer_large, send_buffer_bytes=8192) as world:
+            stuck = await world.peer(receive_buffer_bytes=4096)
+            await stuck.send(frame(b"x" * 1000) * 50)
+            await until(lambda: world.handler.frames)
+            peer = await world.peer()
+            await peer.send(frame(b"y"))
+            assert await peer.read_frame() == b"y" * 1000
+
+    run(main())
+
+
+def test_a_throttled_connection_is_answered_but_not_read(run: Run) -> None:
+    def throttle(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        slot.complete([bytes(payload)])
+        connection.mute_until(world.clock.now_ms + 500)
+        connection.mute_until(world.clock.now_ms + 200)  # the later one counts
+
+    world: World
+
+    async def main() -> None:
+        nonlocal world
+        async with World(throttle) as world:
+            peer = await world.peer()
+            await peer.send(frame(b"a") + frame(b"b"))
+            assert await peer.read_frame() == b"a"
+            await peer.send(frame(b"c"))
+            world.pass_time(499)
+            await settle()
+            assert world.handler.frames == [b"a"]
+            world.pass_time(1)
+            assert await peer.read_frame() == b"b"
+            world.pass_time(500)
+            assert await peer.read_frame() == b"c"
+
+    run(main())
+
+
+def test_a_longer_throttle_replaces_a_shorter_one(run: Run) -> None:
+    async def main() -> None:
+        async with World() as world:
+            peer = await world.peer()
+            await until(lambda: world.handler.connections)
+            (connection,) = world.handler.connections
+            connection.mute_until(world.clock.now_ms + 100)
+            connection.mute_until(world.clock.now_ms + 300)
+            await peer.send(frame(b"a"))
+            world.pass_time(200)
+            await settle()
+            assert world.handler.frames == []
+            world.pass_time(100)
+            assert await peer.read_frame() == b"a"
+
+    run(main())
+
+
+def test_a_paused_connection_keeps_its_requests_in_order(run: Run) -> None:
+    def pause_on_p(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        if bytes(payload) == b"p":
+            connection.pause_dispatch()
+        else:
+            slot.complete([bytes(payload)])
+
+    async def main() -> None:
+        async with World(pause_on_p) as world:
+            peer = await world.peer()
+            # What follows the pause: whole frames, and a part of one too large for the shared buffer.
+            large = frame(b"L" * 300_000)
+            await peer.send(frame(b"a") + frame(b"p") + frame(b"b") + frame(b"c") + large[:1000])
+            assert await peer.read_frame() == b"a"
+            await settle()
+            await peer.send(large[1000:])
+            await settle()
+            assert world.handler.frames == [b"a", b"p"]
+            world.handler.slots[1].complete([b"P"])
+            assert await peer.read_frame() == b"P"
+            await settle()
+            assert world.handler.frames == [b"a", b"p"]
+            world.handler.connections[0].resume_dispatch()
+            assert len(world.handler.frames) == 2  # from the loop, not from within the call
+            assert await peer.read_frames(3) == [b"b", b"c", b"L" * 300_000]
+
+    run(main())
+
+
+def test_pausing_and_resuming_within_one_request_changes_nothing(run: Run) -> None:
+    def pause_and_resume(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        connection.pause_dispatch()
+        slot.complete([bytes(payload)])
+        connection.resume_dispatch()
+
+    async def main() -> None:
+        async with World(pause_and_resume) as world:
+            peer = await world.peer()
+            payloads = [b"%d" % number for number in range(100)]
+            await peer.send(b"".join(map(frame, payloads)))
+            assert await peer.read_frames(100) == payloads
+
+    run(main())
+
+
+def test_large_frames_wait_for_the_memory_budget(run: Run) -> None:
+    async def main() -> None:
+        async with World(queued_max_bytes=150_000) as world:
+            first, second, small = [await world.peer() for _ in range(3)]
+            large = frame(b"x" * 200_000)
+            await first.send(large[:150_000])
+            await until(lambda: world.reactor.memory.reserved_bytes == len(large))
+            await second.send(large)
+            await small.send(frame(b"small ones need no budget"))
+            assert await small.read_frame() == b"small ones need no budget"
+            await settle()
+            assert len(world.handler.frames) == 1
+            assert world.reactor.memory.reserved_bytes == len(large)
+            await first.send(large[150_000:])
+            assert await first.read_frame() == large[4:]
+            assert await second.read_frame() == large[4:]
+            assert world.reactor.memory.reserved_bytes == 0
+
+    run(main())
+
+
+def test_the_budget_of_a_closed_connection_goes_to_those_who_wait(run: Run) -> None:
+    async def main() -> None:
+        async with World(queued_max_bytes=100) as world:
+            first, *others = [await world.peer() for _ in range(4)]
+            large = frame(b"x" * 200_000)
+            await first.send(large[:150_000])
+            await until(lambda: world.reactor.memory.reserved_bytes)
+            for other in others:
+                await other.send(large)
+            await settle()
+            assert world.handler.frames == []
+            first.vanish()
+            for other in others:
+                assert await other.read_frame() == large[4:]
+
+    run(main())
+
+
+def test_a_bad_length_behind_a_pause_is_found_on_resuming(run: Run) -> None:
+    def pause(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        connection.pause_dispatch()
+        slot.complete([bytes(payload)])
+
+    async def main() -> None:
+        async with World(pause) as world:
+            peer = await world.peer()
+            await peer.send(frame(b"a") + struct.pack(">i", -5))
+            assert await peer.read_frame() == b"a"
+            world.handler.connections[0].resume_dispatch()
+            assert await peer.is_ended()
+            assert world.counters.bad_frames == 1
+
+    run(main())
