@@ -1,0 +1,52 @@
+"""What an operator can set about transactions, under Kafka's names, with the defaults of Kafka 4.3.
+
+Each field says which key it is. Values are validated where they are parsed (broker config); this room takes them as
+they are. Settings of the log topic itself (`transaction.state.log.*`) stand here too, so that there is one place to
+look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DAY_MS = 24 * 60 * 60 * 1_000
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionConfig:
+    """Settings of the transaction coordinator of a broker."""
+
+    max_timeout_ms: int = 900_000
+    """transaction.max.timeout.ms: a producer may not ask for more"""
+    transactional_id_expiration_ms: int = 7 * _DAY_MS
+    """transactional.id.expiration.ms: an idle transactional id is forgotten after this time"""
+    abort_timed_out_interval_ms: int = 10_000
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms"""
+    remove_expired_interval_ms: int = 3_600_000
+    """transaction.remove.expired.transaction.cleanup.interval.ms"""
+    two_phase_commit_enable: bool = False
+    """transaction.two.phase.commit.enable (KIP-939)"""
+    partition_verification_enable: bool = True
+    """transaction.partition.verification.enable"""
+
+    state_log_num_partitions: int = 50
+    """transaction.state.log.num.partitions"""
+    state_log_replication_factor: int = 3
+    """transaction.state.log.replication.factor"""
+    state_log_min_isr: int = 2
+    """transaction.state.log.min.isr"""
+    state_log_segment_bytes: int = 104_857_600
+    """transaction.state.log.segment.bytes"""
+    state_log_load_buffer_size: int = 5_242_880
+    """transaction.state.log.load.buffer.size"""
+
+    add_partitions_retry_backoff_ms: int = 20
+    """add.partitions.to.txn.retry.backoff.ms"""
+    add_partitions_retry_backoff_max_ms: int = 100
+    """add.partitions.to.txn.retry.backoff.max.ms"""
+    request_timeout_ms: int = 30_000
+    """request.timeout.ms: how long the broker waits for tombstones to be replicated"""
+
+    retry_backoff_ms: int = 100
+    """Not configurable in Kafka either: the pause before markers, or the record that ends a transaction, are tried
+    again"""
