@@ -165,8 +165,8 @@ def activation_records(
 ) -> list[Message]:
     """What a controller writes first when it becomes the active one.
 
-    In a new cluster: the bootstrap records, as one metadata transaction. A transaction that its predecessor left open is
-    aborted.
+    In a new cluster: the bootstrap records, as one metadata transaction. A transaction that its predecessor left
+    open is aborted.
     """
     records: list[Message] = []
     if image.in_transaction:
