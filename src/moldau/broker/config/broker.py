@@ -58,7 +58,7 @@ class Voter(NamedTuple):
     port: int
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False)
 class BrokerConfig:
     static: Mapping[str, str]
     """What server.properties and the command line say, as written."""
@@ -126,7 +126,7 @@ class BrokerConfig:
 
         Raises InvalidConfig if they contradict each other: then keep the config you have.
         """
-        return build(self.static, dynamic_default, dynamic_broker, standalone=self.standalone)
+        return build(self.static, dynamic_default, dynamic_broker, standalone=self.standalone, clamp=True)
 
     @property
     def node_id(self) -> int:
@@ -229,13 +229,14 @@ def build(
     dynamic_broker: Mapping[str, str],
     *,
     standalone: bool,
+    clamp: bool = False,
 ) -> BrokerConfig:
-    """The checked config of three layers of settings."""
+    """The checked config of three layers of settings; `clamp` forgives dynamic intervals that are out of bounds."""
     from moldau.broker.config.checks import check_broker_config
 
     texts = overlay(overlay(dict(static), dynamic_default), dynamic_broker)
     values = parse_values(texts)
-    if dynamic_default or dynamic_broker:
+    if clamp:
         _clamp(values)
     config = _assemble(static, dynamic_default, dynamic_broker, texts, values, standalone=standalone)
     check_broker_config(config)

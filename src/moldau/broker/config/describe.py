@@ -11,7 +11,7 @@ from moldau.broker.config.client_metrics import client_metrics_definitions, clie
 from moldau.broker.config.definition import ConfigSource, Definition
 from moldau.broker.config.dynamic import is_dynamic
 from moldau.broker.config.group import broker_synonym, group_definitions, own_and_inherited_values
-from moldau.broker.config.registry import broker_definitions, find_definition, synonyms_of
+from moldau.broker.config.registry import DYNAMIC_ONLY_KEYS, broker_definitions, find_definition, synonyms_of
 from moldau.broker.config.topic import SYNONYMS, topic_definitions, topic_values
 from moldau.broker.config.values import ConfigType, ConfigValue, render_value
 
@@ -89,8 +89,6 @@ def describe_broker_default(broker: BrokerConfig, keys: Collection[str] | None =
 
 
 def _is_shown(definition: Definition) -> bool:
-    from moldau.broker.config.registry import DYNAMIC_ONLY_KEYS
-
     return not definition.internal and definition.name not in DYNAMIC_ONLY_KEYS
 
 
@@ -166,7 +164,9 @@ def _broker_synonyms(name: str, broker: BrokerConfig, *, hidden: bool) -> tuple[
     names = synonyms_of(name)
     definitions = broker_definitions()
     defaults = {
-        key: text for key in names if (known := definitions.get(key)) and (text := known.default_text) is not None
+        key: text
+        for key in names
+        if (known := definitions.get(key)) and (text := known.default_text) is not None and key not in DYNAMIC_ONLY_KEYS
     }
     layers = (
         (broker.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),

@@ -5,7 +5,7 @@ Invariant: what `validate_dynamic_change` accepts, `BrokerConfig.with_dynamic` c
 
 from collections.abc import Callable, Iterable, Mapping
 
-from moldau.broker.config.broker import BrokerConfig
+from moldau.broker.config.broker import BrokerConfig, build
 from moldau.broker.config.definition import Scope
 from moldau.broker.config.errors import INVALID_REQUEST, InvalidConfig
 from moldau.broker.config.registry import (
@@ -40,10 +40,8 @@ def validate_dynamic_change(config: BrokerConfig, settings: Mapping[str, str], *
             if definition is None:
                 raise unknown_broker_config(key, text)
             definition.parse_supported(text)
-        if per_broker:
-            changed = config.with_dynamic(config.dynamic_default, settings)
-        else:
-            changed = config.with_dynamic(settings, config.dynamic_broker)
+        layers = (config.dynamic_default, settings) if per_broker else (settings, config.dynamic_broker)
+        changed = build(config.static, *layers, standalone=config.standalone)
         _check_thread_counts(config, changed)
         _check_listeners(config, changed)
     except InvalidConfig as error:

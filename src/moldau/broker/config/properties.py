@@ -45,20 +45,23 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments and blank ones, those that end in a backslash joined with the next."""
+    *ended, last = re.split(_LINE_END, text)
     pending: str | None = None
-    for natural in re.split(_LINE_END, text):
+    for natural in ended:
         line = natural.lstrip(_BLANKS)
-        if pending is None and (not line or line[0] in "#!"):
-            continue
-        if pending is not None:
-            line = pending + line
+        if not pending and line[:1] in ("", "#", "!"):
             pending = None
-        if _continues(line):
-            pending = line[:-1]
-        elif line:
+            continue
+        line = (pending or "") + line
+        pending = line[:-1] if _continues(line) else None
+        if pending is None:
             yield line
-    if pending:
-        yield pending
+    line = last.lstrip(_BLANKS)
+    if pending or line[:1] not in ("", "#", "!"):
+        line = (pending or "") + line
+        yield line[:-1] if _continues(line) else line
+    elif pending is not None and not last and not text.endswith("\r\n"):
+        yield ""  # Java makes an empty key of a lone backslash at the end
 
 
 def _continues(line: str) -> bool:

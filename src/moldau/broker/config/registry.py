@@ -127,8 +127,9 @@ def is_per_broker(name: str) -> bool:
 
 def unknown_broker_config(name: str, value: str | None) -> InvalidConfig:
     hint = suggestion(name, [*broker_definitions(), *authorizer_definitions()])
-    what = hint or "Kafka 4.3's broker settings are the ones that exist"
-    return InvalidConfig(f"Unknown broker config name: {name} (value {value}). {what}.", name, value)
+    what = hint or "The names are those of Kafka 4.3's broker settings."
+    shown = "[hidden]" if "password" in name or "secret" in name else value
+    return InvalidConfig(f"Unknown broker config name: {name} (value {shown}). {what}", name, value)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

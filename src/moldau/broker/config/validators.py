@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from moldau.broker.config.errors import InvalidConfig
-from moldau.broker.config.values import ConfigType, ConfigValue
+from moldau.broker.config.values import ConfigType, ConfigValue, render_value
 
 Check = Callable[[str, ConfigValue], None]
 
@@ -40,9 +40,9 @@ def _in_range(minimum: float, maximum: float | None) -> Validator:
     def check(name: str, value: ConfigValue) -> None:
         assert isinstance(value, int | float)
         if value < minimum:
-            raise InvalidConfig.for_value(name, value, f"Value must be at least {minimum}")
+            raise InvalidConfig.for_value(name, render_value(value), f"Value must be at least {minimum}")
         if maximum is not None and value > maximum:
-            raise InvalidConfig.for_value(name, value, f"Value must be no more than {maximum}")
+            raise InvalidConfig.for_value(name, render_value(value), f"Value must be no more than {maximum}")
 
     return Validator(f"[{minimum},...]" if maximum is None else f"[{minimum},...,{maximum}]", check)
 

@@ -39,7 +39,7 @@ def parse_value(name: str, text: str, kind: ConfigType) -> ConfigValue:
     trimmed = text.strip(_TRIMMED)
     if kind in _BITS:
         digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
-        number = int(trimmed) if digits.isascii() and digits.isdigit() and len(digits) < 40 else None
+        number = int(trimmed) if digits.isdecimal() and len(digits) < 40 else None
         limit = 1 << (_BITS[kind] - 1)
         if number is None or not -limit <= number < limit:
             raise InvalidConfig.for_value(name, text, f"Not a number of type {kind.name}")
