@@ -111,8 +111,10 @@ class World:
         self.clock.now_ms += ms
         self.wheel.advance(self.clock.now_ms)
 
-    async def peer(self, *, source: str = "127.0.0.1", receive_buffer_bytes: int | None = None) -> Peer:
-        peer = await Peer.connect(self.listener.port, source, receive_buffer_bytes)
+    async def peer(
+        self, *, port: int | None = None, source: str = "127.0.0.1", receive_buffer_bytes: int | None = None
+    ) -> Peer:
+        peer = await Peer.connect(port or self.listener.port, source, receive_buffer_bytes)
         self._peers.append(peer)
         return peer
 

@@ -12,6 +12,10 @@ class Gate:
         self._per_address: dict[str, int] = {}
         self._next_creation_ms = 0.0
 
+    @property
+    def is_full(self) -> bool:
+        return self.open_connections >= self.limits.max_connections
+
     def admit(self, address: str) -> bool:
         """Count a connection in, or refuse it because its address has too many."""
         count = self._per_address.get(address, 0)

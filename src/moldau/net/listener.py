@@ -136,14 +136,16 @@ class Listener:
     def _has_room(self) -> bool:
         if self.counters.connections_open >= self.max_connections:
             return False
-        gate = self._reactor.gate
-        if gate.open_connections < gate.limits.max_connections:
-            return True
-        return self.is_protected and self._reactor.close_quietest(unless_listener=self)
+        reactor = self._reactor
+        return not reactor.gate.is_full or (self.is_protected and reactor.quietest(unless_listener=self) is not None)
 
     def _admit(self, sock: socket.socket, host: str, port: int, now_ms: float) -> None:
         reactor = self._reactor
         reactor.gate.created(now_ms)
+        if self.is_protected and reactor.gate.is_full:
+            quietest = reactor.quietest(unless_listener=self)
+            if quietest is not None:
+                quietest.close("room was needed for another broker (max.connections)")
         if not reactor.gate.admit(host):
             self.counters.connections_rejected += 1
             sock.close()

@@ -117,15 +117,11 @@ class Reactor:
             listener.resume()
         self._check_emptied()
 
-    def close_quietest(self, *, unless_listener: Listener) -> bool:
-        """Make room on a full node: close the connection, not of a protected listener, that was quiet longest."""
+    def quietest(self, *, unless_listener: Listener) -> ServerConnection | None:
+        """Who could make room on a full node: the connection, not of a protected listener, that was quiet longest."""
         names = {listener.name for listener in self.listeners if listener.is_protected} | {unless_listener.name}
         others = [connection for connection in self.connections.values() if connection.listener_name not in names]
-        if not others:
-            return False
-        quietest = min(others, key=lambda connection: connection.last_active_ms)
-        quietest.close("room was needed for another broker (max.connections)")
-        return True
+        return min(others, key=lambda connection: connection.last_active_ms, default=None)
 
     def warm(self, region: tuple[int, int, int], then: Callable[[], None]) -> None:
         """Have a thread bring a piece of a file into memory, and come back."""
