@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.controller.persistent import PersistentMap, changed_keys
@@ -10,6 +10,7 @@ from moldau.controller.persistent import PersistentMap, changed_keys
 _STEPS = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(1, 5))), max_size=120)
 
 
+@settings(deadline=None)
 @given(st.lists(_STEPS, max_size=8))
 def test_a_map_is_the_dict_it_stands_for_and_never_changes(batches: list[list[tuple[int, int | None]]]) -> None:
     current: PersistentMap[int, int] = PersistentMap()
@@ -34,6 +35,7 @@ def test_a_map_is_the_dict_it_stands_for_and_never_changes(batches: list[list[tu
         assert all(made.get(key, -1) == expected.get(key, -1) for key in range(62))
 
 
+@settings(deadline=None)
 @given(st.lists(_STEPS, min_size=1, max_size=8))
 def test_changed_keys_are_exactly_those_that_differ(batches: list[list[tuple[int, int | None]]]) -> None:
     maps: list[PersistentMap[int, int]] = [PersistentMap(dict.fromkeys(range(40), 1))]

@@ -5,6 +5,8 @@ fenced broker leads nothing and is in no ISR. Its epoch is the offset of its reg
 broker carries it, so one from a former life is recognised as stale.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from enum import Enum, auto
 

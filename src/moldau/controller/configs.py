@@ -5,6 +5,8 @@ resource exists, and that min.insync.replicas must mean the same on every broker
 (every change of it also clears the ELRs, which were computed with the old value).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

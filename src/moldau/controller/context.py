@@ -4,6 +4,8 @@ Commands are functions: time, randomness, the rules of configs and the offset to
 remembers anything; the only soft state of a controller, who is alive, is `sessions.BrokerSessions`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar

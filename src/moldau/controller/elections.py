@@ -1,5 +1,7 @@
 """Leaders and ISRs when brokers come and go, and elections people or timers ask for."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 
 from moldau.controller.context import (

@@ -1,5 +1,7 @@
 """UpdateFeatures: raise or lower the levels of features, all of them or none."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from moldau.controller.context import MIN_INSYNC_REPLICAS, ControllerContext, ControllerResult

@@ -4,6 +4,8 @@
 are Kafka's. A level, once written to the log, is what every node must support to take part.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

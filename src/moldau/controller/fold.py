@@ -5,6 +5,8 @@ thousand images. A record that cannot follow the ones before it raises MetadataC
 Records between BeginTransactionRecord and EndTransactionRecord take effect together, at the end, or never.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

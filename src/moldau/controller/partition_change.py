@@ -14,6 +14,8 @@ Invariants: the ISR and the ELR are disjoint subsets of the replicas; a leader i
 in it; without ELR the ISR never becomes empty.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto

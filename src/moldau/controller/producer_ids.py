@@ -1,5 +1,7 @@
 """AllocateProducerIds: blocks of a thousand ids, each given out once, to one broker."""
 
+from __future__ import annotations
+
 from moldau.controller.brokers import check_broker_epoch
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import ApiError

@@ -4,6 +4,8 @@ Folding the records into an empty image gives an equal image. The order is Kafka
 knows the level of what follows; a topic before its partitions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from moldau.controller.features import METADATA_VERSION, VersionRange

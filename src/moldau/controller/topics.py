@@ -1,5 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions. Each topic of a request succeeds or fails on its own."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
