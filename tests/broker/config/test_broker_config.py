@@ -174,6 +174,20 @@ def test_defaults_of_unsupported_settings_and_supported_classes_are_fine() -> No
         ({"connections.max.idle.ms": "50"}, "It must be less than connections.max.idle.ms (50)"),
         ({"group.coordinator.rebalance.protocols": "consumer"}, "classic protocol cannot be left out"),
         ({"early.start.listeners": "SSL"}, "SSL is not in listeners"),
+        (
+            {"group.share.min.session.timeout.ms": "5000", "group.share.session.timeout.ms": "5000"},
+            "It must be less than group.share.session.timeout.ms (5000)",
+        ),
+        ({"group.share.assignors": "a,b"}, "There must be exactly one"),
+        ({"log.cleaner.threads": "0"}, "Value must be at least 1"),
+        ({"cordoned.log.dirs": "*,data"}, "`*` already means all log dirs"),
+        ({"max.connections.per.ip.overrides": "h h:5"}, "These are not addresses: h h"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "Set either this or security.inter.broker.protocol",
+        ),
+        ({"controller.quorum.bootstrap.servers": "h"}, "Each server is written as host:port"),
+        ({"group.consumer.migration.policy": "both"}, "String must be one of (case insensitive)"),
         ({"offsets.topic.compression.codec": "9"}, "0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"),
     ],
 )
@@ -186,6 +200,35 @@ SASL = {
     "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "SASL_PLAINTEXT",
 }
+
+
+BROKER_ONLY = NODE | {
+    "process.roles": "broker",
+    "controller.quorum.voters": "2@h:9093",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+}
+
+
+def test_a_broker_knows_its_controllers_without_listening_for_them() -> None:
+    config = load_broker_config(BROKER_ONLY)
+    assert config.is_broker
+    assert not config.is_controller
+    assert config.listener_protocols["CONTROLLER"] == "PLAINTEXT"
+    unmapped = BROKER_ONLY | {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}
+    assert "CONTROLLER has no security protocol" in refusal(unmapped)
+    joining = BROKER_ONLY | {"controller.quorum.auto.join.enable": "true"}
+    assert "Only a controller can join the quorum" in refusal(joining)
+
+
+def test_a_controller_alone_needs_no_broker_listener() -> None:
+    config = load_broker_config(NODE | {"process.roles": "controller", "listeners": "CONTROLLER://:9093"})
+    assert config.is_controller
+    assert config.advertised_listeners == ()
+
+
+def test_required_settings_are_asked_for_by_name() -> None:
+    settings = {key: value for key, value in NODE.items() if key != "node.id"}
+    assert refusal(settings) == 'Missing required configuration "node.id" which has no default value.'
 
 
 def test_sasl_listeners_need_mechanisms_that_exist() -> None:
