@@ -147,6 +147,19 @@ def test_a_callback_may_cancel_another_that_is_due_in_the_same_advance() -> None
     assert len(wheel) == 0
 
 
+def test_a_due_timer_that_is_cancelled_neither_wakes_nor_hides_the_next() -> None:
+    wheel = TimingWheel(0)
+    log = Log()
+    calls: list[int | None] = []
+    wheel.on_earlier_deadline = lambda: calls.append(wheel.next_deadline_ms())
+    assert add(wheel, log, 0, name="cancelled").cancel()
+    assert wheel.next_deadline_ms() is None
+    add(wheel, log, 0, name="kept")
+    assert calls == [0, 0]
+    assert wheel.advance(0) == 1
+    assert log.fired == ["kept"]
+
+
 def test_a_callback_that_adds_a_due_timer_does_not_trap_the_loop() -> None:
     wheel = TimingWheel(0)
     count = 0

@@ -109,7 +109,7 @@ class TimingWheel:
 
     def next_deadline_ms(self) -> int | None:
         """When `advance` next has something to do (at the latest: the earliest deadline), or None if nothing waits."""
-        if self._due:
+        if self._has_due():
             return self._now_ms
         heap = self._heap
         while heap:
@@ -135,6 +135,12 @@ class TimingWheel:
         self._set_time(now)
         return self._run_due()
 
+    def _has_due(self) -> bool:
+        due = self._due
+        while due and due[0]._callback is None:
+            due.popleft()  # cancelled since
+        return bool(due)
+
     def _run_due(self) -> int:
         ran = 0
         due = self._due
@@ -158,8 +164,9 @@ class TimingWheel:
     def _place(self, handle: TimerHandle) -> None:
         deadline_ms = handle.deadline_ms
         if deadline_ms <= self._now_ms:
+            was_due = self._has_due()
             self._due.append(handle)
-            if len(self._due) == 1 and self.on_earlier_deadline is not None:
+            if not was_due and self.on_earlier_deadline is not None:
                 self.on_earlier_deadline()
             return
         for level in self._levels:
