@@ -60,7 +60,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             compressor = cramjam.lz4.Compressor(
                 level=1 if level is None else level, content_checksum=False, block_linked=False
             )
-            compressor.compress(data)
+            compressor.compress(bytes(data))  # it takes nothing else
             return bytes(compressor.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL if level is None else level))
@@ -133,6 +133,8 @@ def _decompress_xerial(data: Buffer, max_bytes: int) -> bytes:
         room -= len(part)
         parts.append(part)
         position += length
+    if position > len(view):
+        raise CorruptBatch("bad snappy data: the stream ends in its header")
     return b"".join(parts)
 
 

@@ -32,6 +32,8 @@ UInt8s = NDArray[np.uint8]
 
 # Behind the last record: a varint that runs over the end is read from here before it is refused.
 _PADDING = bytes(16)
+# Length, attributes, two deltas, two lengths, header count: a lying record count must not fill the memory.
+_MIN_RECORD_BYTES = 7
 # Most bytes a varint may have, and the largest value of the last of them.
 _INT32_LIMITS = (5, 0x0F)
 _INT64_LIMITS = (10, 0x01)
@@ -93,7 +95,7 @@ def read_columns(
         if until_offset is not None and header.base_offset >= until_offset:
             break
         next_offset = header.next_offset
-        if not visible:
+        if not visible or not header.record_count:
             continue
         body: Buffer = view[position + HEADER_BYTES : position + header.size_bytes]
         if header.attributes & CODEC_MASK:
@@ -120,6 +122,8 @@ def _find_records(data: bytes, batches: list[BatchHeader], bodies: list[Buffer])
     position = end = 0
     for header, body in zip(batches, bodies, strict=True):
         end += len(body)
+        if header.record_count * _MIN_RECORD_BYTES > len(body):
+            raise CorruptBatch(f"{len(body)} bytes cannot hold {header.record_count} records")
         for _ in repeat(None, header.record_count):
             add(position)
             byte = data[position]

@@ -61,6 +61,8 @@ def iter_records(
     """The records of the batch at `position`, lazily. Does not check the CRC; expands to `max_bytes` at most."""
     if header is None:
         header = read_header(buffer, position)
+    if not header.record_count:  # the cleaner leaves such batches; there is nothing to expand
+        return iter(())
     body = read_body(buffer, position, header, max_bytes)
     return map(_as_record, chain.from_iterable(iter_chunks(body, header)))
 
