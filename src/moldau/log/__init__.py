@@ -4,6 +4,9 @@ from moldau.log.config import CompressionType, LogConfig, TimestampType
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.jobs import Job
+from moldau.log.log_manager import DirInfo, LogManager, ManagerSettings, OpenReport
+from moldau.log.move import MoveJob
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import RecoveryReport, open_log
@@ -17,12 +20,18 @@ __all__ = [
     "AppendInfo",
     "AppendOrigin",
     "CompressionType",
+    "DirInfo",
     "FlushJob",
     "FlushQueue",
     "FoundOffset",
+    "Job",
     "LogConfig",
     "LogContext",
     "LogError",
+    "LogManager",
+    "ManagerSettings",
+    "MoveJob",
+    "OpenReport",
     "PartitionLog",
     "ReadInfo",
     "RecoveryReport",

@@ -74,6 +74,11 @@ class EpochCache:
         self._starts[:covered] = [(self._starts[covered - 1][0], start_offset)]
         self._changed()
 
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Take over the entries of another cache, which has the same log."""
+        self._starts = list(entries)
+        self._changed()
+
     def clear(self) -> None:
         self._starts.clear()
         self._changed()

@@ -64,6 +64,7 @@ class PartitionLog:
         snapshots: Snapshots,
         topic_id: bytes | None = None,
         created: bool = True,
+        clean: bool = False,
     ) -> None:
         self.context = context
         self._disk = context.disk
@@ -81,6 +82,8 @@ class PartitionLog:
         self._high_watermark = log_start_offset
         flush_from = self._segments.holding(recovery_point).base_offset
         self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), folder_created=created)
+        self._durability.names_changed = not clean
+        self._untouched = clean
         self._upper_bound: tuple[int, Segment, int] | None = None
         self._failure: OSError | None = None
 
@@ -398,6 +401,10 @@ class PartitionLog:
     def active_segment(self) -> Segment:
         return self._segments.active
 
+    def end_offset_of(self, segment: Segment) -> int:
+        """Where the next segment begins, or the log ends."""
+        return self._segments.end_of(segment, self.log_end_offset)
+
     @property
     def size_bytes(self) -> int:
         return self._segments.size_bytes
@@ -430,6 +437,11 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
         return self._durability.recovery_point(self._segments, self.log_end_offset)
+
+    @property
+    def truncations(self) -> int:
+        """Grows whenever the log is cut at its end."""
+        return self._durability.truncations
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
         """OffsetsForLeaderEpoch: the largest known epoch up to the asked one, and where it ends."""
@@ -502,7 +514,7 @@ class PartitionLog:
             if offset < self._segments.first_base_offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
-            if self._durability.cut_at(offset, self._segments):
+            if self.lower_recovery_point(offset):
                 self.context.before_truncation(self)
             self._segments.cut_from(offset, self.config, self.snapshots)
             self._segments.active.truncate_to(offset)
@@ -517,7 +529,7 @@ class PartitionLog:
         """Throw the whole log away; the next record gets `offset`."""
         self._check_online()
         try:
-            if self._durability.cut_at(offset, self._segments):
+            if self.lower_recovery_point(offset):
                 self.context.before_truncation(self)
             self._segments.start_over(offset, self.config, self.snapshots)
             self._durability.flush_from = offset
@@ -527,6 +539,10 @@ class PartitionLog:
             self._reload_producers()
         except OSError as error:
             raise self.fail(error) from error
+
+    def lower_recovery_point(self, offset: int) -> bool:
+        """The first step of a truncation; whether the checkpoint must be lowered before the next."""
+        return self._durability.cut_at(offset, self._segments)
 
     def _set_bounds(self, log_end_offset: int, log_start_offset: int) -> None:
         self._upper_bound = None
@@ -632,7 +648,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""
-        if self._failure is None:
+        if self._failure is None and not self._is_at_rest:
             try:
                 self._segments.active.seal()
                 self.snapshots.take(self.producers)
@@ -641,9 +657,19 @@ class PartitionLog:
             FlushJob(self, everything=True).run_and_finish()
         self._segments.release()
 
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether nothing happened since the log was opened after a clean shutdown."""
+        return self._untouched and not self._durability.names_changed and not self.has_unflushed
+
     def release(self) -> None:
         """Let go of all files, leaving them as they are."""
         self._segments.release()
+
+    def join(self, context: LogContext) -> None:
+        """Change over to another context, made for the thread that shall own the log from now on."""
+        self.context = context
+        self._segments.join(context)
 
     def moved(self, folder: str) -> None:
         """The folder was renamed."""

@@ -10,6 +10,7 @@ A log being opened belongs to whoever opens it, so many can be opened by many th
 from dataclasses import dataclass, field
 
 from moldau.log.checkpoints import LEADER_EPOCH, read_topic_id
+from moldau.log.cleaner import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.epoch_cache import EpochCache
@@ -34,8 +35,6 @@ from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
 from moldau.records import CorruptBatch, check_crc
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 _NAME_DIGITS = 20
 
@@ -127,6 +126,7 @@ class _Opening:
             snapshots=self._snapshots,
             topic_id=read_topic_id(self._disk, self._folder),
             created=created,
+            clean=clean,
         )
 
     # -- files
@@ -209,7 +209,7 @@ class _Opening:
             self._config,
             created_ms=self._context.clock.wall_ms(),
         )
-        _ = segment.file
+        segment.create_file()
         return segment
 
     def _snapshot_offsets(self) -> list[int]:

@@ -130,6 +130,42 @@ class Segment:
         self._file = file
         return file
 
+    def create_file(self) -> None:
+        """Make sure there is a log file, however empty."""
+        _ = self.file
+
+    def private_copy(self, open_segments: OpenSegments) -> "Segment":
+        """The same segment with handles of its own, for another thread to read; it must not change anything."""
+        copy = Segment(
+            self._disk,
+            open_segments,
+            self.folder,
+            self.base_offset,
+            LogConfig(index_interval_bytes=self._index_interval_bytes),
+            created_ms=self.created_ms,
+            size=self.size,
+        )
+        copy.offset_index.file.count = self.offset_index.file.count
+        copy.time_index.file.count = self.time_index.file.count
+        return copy
+
+    def cleaned_copy(self, open_segments: OpenSegments, config: LogConfig, suffix: str) -> "Segment":
+        """An empty segment of the same base offset, for the cleaner to fill."""
+        return Segment(
+            self._disk,
+            open_segments,
+            self.folder,
+            self.base_offset,
+            config,
+            created_ms=self.created_ms,
+            suffix=suffix,
+        )
+
+    def join(self, open_segments: OpenSegments) -> None:
+        """Become part of a log: from now on its bound on open files counts."""
+        self.close_files()
+        self._open_segments = open_segments
+
     def release(self) -> None:
         """Give up descriptors and mappings, keeping everything known: the next use opens them again."""
         self._file = None  # not closed: a region on its way to a socket may hold it

@@ -103,7 +103,7 @@ class Segments:
         for kind in SUFFIXES:  # what an earlier crash may have left under this name
             if context.disk.exists(segment.path(kind)):
                 context.disk.remove(segment.path(kind))
-        _ = segment.file
+        segment.create_file()
         return segment
 
     def cut_from(self, offset: int, config: LogConfig, snapshots: Snapshots) -> None:
@@ -157,6 +157,11 @@ class Segments:
         self._removals = [
             (at_ms, [f"{folder}/{path.rpartition('/')[2]}" for path in paths]) for at_ms, paths in self._removals
         ]
+
+    def join(self, context: LogContext) -> None:
+        self._context = context
+        for segment in self.items:
+            segment.join(context.open_segments)
 
     def release(self) -> None:
         for segment in self.items:

@@ -1,0 +1,187 @@
+"""What compaction keeps of a batch.
+
+Of every key the newest record stays; a tombstone stays `delete.retention.ms` after the first cleaning that saw it (its
+batch then carries that horizon); records of aborted transactions go; a transaction marker goes once none of its
+transaction's records is left, after the same delay. A batch that holds a producer's last sequence number, or the last
+offset of the round, is kept as an empty header. Offsets, order and what is kept of a batch never change.
+"""
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from moldau.log.errors import CorruptRecord
+from moldau.log.offset_map import OffsetMap
+from moldau.log.txn_index import AbortedTxn
+from moldau.log.validation import read_marker
+from moldau.records import BatchBuilder, BatchHeader, BatchOptions, RecordsError, empty_batch
+from moldau.records.reader import RecordTuple, iter_chunks, read_body
+
+
+class TransactionState:
+    """Follows transactions through the log while it is read in order."""
+
+    __slots__ = ("_aborted", "_ongoing_aborted", "_ongoing_committed", "_seen")
+
+    def __init__(self) -> None:
+        self._aborted: list[tuple[int, AbortedTxn]] = []  # a heap by first offset: not begun yet
+        self._ongoing_aborted: dict[int, AbortedTxn] = {}
+        self._seen: set[int] = set()  # producers of ongoing aborted transactions with batches left in the log
+        self._ongoing_committed: set[int] = set()
+
+    def add_aborted(self, transactions: list[AbortedTxn]) -> None:
+        for transaction in transactions:
+            heappush(self._aborted, (transaction.first_offset, transaction))
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._aborted and self._aborted[0][0] <= offset:
+            transaction = heappop(self._aborted)[1]
+            self._ongoing_aborted.setdefault(transaction.producer_id, transaction)
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing_aborted:
+            self._seen.add(header.producer_id)
+            return True
+        self._ongoing_committed.add(header.producer_id)
+        return False
+
+    def on_control(self, header: BatchHeader, batch: memoryview) -> tuple[bool, AbortedTxn | None]:
+        """Whether the marker's transaction has no batches left; and the transaction, if its entry must stay indexed."""
+        self._begin_up_to(header.last_offset)
+        if not header.record_count:
+            return True, None
+        marker = read_marker(batch, header)
+        if marker is None:
+            return False, None
+        if marker.committed:
+            had_batches = header.producer_id in self._ongoing_committed
+            self._ongoing_committed.discard(header.producer_id)
+            return not had_batches, None
+        aborted = self._ongoing_aborted.pop(header.producer_id, None)
+        if aborted is not None and header.producer_id in self._seen:
+            self._seen.discard(header.producer_id)
+            return False, aborted
+        return True, None
+
+
+@dataclass(slots=True)
+class CleanStats:
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    keyless_records: int = 0
+
+
+@dataclass(slots=True)
+class CleanFilter:
+    newest: OffsetMap
+    now_ms: int
+    delete_retention_ms: int
+    round_end_offset: int  # the batch ending here keeps at least its header
+    last_offsets: dict[int, tuple[int, int]]  # producer id -> (last data offset or -1, epoch)
+    max_decompressed_bytes: int
+    transactions: TransactionState = field(default_factory=TransactionState)
+    stats: CleanStats = field(default_factory=CleanStats)
+
+    def clean(
+        self, header: BatchHeader, batch: memoryview
+    ) -> tuple[bytes | bytearray | memoryview | None, list[AbortedTxn]]:
+        """What is left of the batch (None: nothing), and aborted transactions that stay indexed."""
+        indexed: list[AbortedTxn] = []
+        self.stats.bytes_read += len(batch)
+        self.stats.records_read += header.record_count
+        if header.is_control:
+            obsolete, aborted = self.transactions.on_control(header, batch)
+            if aborted is not None:
+                indexed.append(aborted)
+            horizon = header.delete_horizon_ms
+            expired = obsolete and (not header.record_count or (horizon is not None and horizon <= self.now_ms))
+            kept = self._keep_control(header, batch, obsolete=obsolete, expired=expired)
+        elif self.transactions.on_data(header):
+            kept = self._keep_header(header)
+        else:
+            kept = self._keep_records(header, batch)
+        if kept is not None:
+            self.stats.bytes_written += len(kept)
+        return kept, indexed
+
+    def _keep_header(self, header: BatchHeader) -> bytearray | None:
+        """For a batch without records: its header, if anybody needs it."""
+        if header.next_offset == self.round_end_offset or self._is_last_of_producer(header):
+            return empty_batch(header)
+        return None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.last_offsets.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        last_data_offset, epoch = last
+        if last_data_offset >= 0:
+            return header.last_offset == last_data_offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _keep_control(
+        self, header: BatchHeader, batch: memoryview, *, obsolete: bool, expired: bool
+    ) -> bytes | bytearray | memoryview | None:
+        if expired:
+            return self._keep_header(header)
+        if obsolete and header.delete_horizon_ms is None:
+            return self._rewrite(header, self._records(header, batch), self.now_ms + self.delete_retention_ms)
+        self.stats.records_written += header.record_count
+        return batch
+
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
+        horizon = header.delete_horizon_ms
+        tombstones_expired = horizon is not None and self.now_ms >= horizon
+        latest, newest = self.newest.latest_offset, self.newest.newest
+        kept: list[RecordTuple] = []
+        has_tombstone = False
+        for record in self._records(header, batch):
+            offset, _, key, value, _ = record
+            if offset <= latest:
+                if key is None:
+                    self.stats.keyless_records += 1
+                    continue
+                if offset < newest(key) or (value is None and tombstones_expired):
+                    continue
+            if value is None:
+                has_tombstone = True
+            kept.append(record)
+        if not kept:
+            return self._keep_header(header)
+        new_horizon = self.now_ms + self.delete_retention_ms if has_tombstone and horizon is None else horizon
+        if len(kept) == header.record_count and new_horizon == horizon:
+            self.stats.records_written += len(kept)
+            return batch
+        return self._rewrite(header, kept, new_horizon)
+
+    def _records(self, header: BatchHeader, batch: memoryview) -> list[RecordTuple]:
+        try:
+            body = read_body(batch, 0, header, self.max_decompressed_bytes)
+            return [record for chunk in iter_chunks(body, header) for record in chunk]
+        except RecordsError as error:
+            raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
+
+    def _rewrite(self, header: BatchHeader, records: list[RecordTuple], horizon_ms: int | None) -> bytearray:
+        builder = BatchBuilder(
+            BatchOptions(
+                base_offset=header.base_offset,
+                codec=header.codec,
+                leader_epoch=header.leader_epoch,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                transactional=header.is_transactional,
+                control=header.is_control,
+                log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+                delete_horizon_ms=horizon_ms,
+            )
+        )
+        builder.extend(records)
+        self.stats.records_written += len(records)
+        # The last offset stays, even if its record went: it carries the last sequence number.
+        return builder.finish(header.last_offset)

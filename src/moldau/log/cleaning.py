@@ -1,0 +1,129 @@
+"""When to compact what: the dirtiest log that is due, one per cleaner thread, and a note of how far it got.
+
+A log whose records cannot be cleaned (a damaged batch) is left alone until the node restarts; `uncleanable` says why.
+"""
+
+from collections.abc import Mapping
+
+from moldau.log.checkpoints import CLEANER_OFFSET, TopicPartition
+from moldau.log.cleanable import LogToClean, log_to_clean
+from moldau.log.cleaner import CleanJob, Throttle
+from moldau.log.context import LogContext
+from moldau.log.errors import CleaningAborted, LogError, StorageError
+from moldau.log.jobs import CheckpointJob
+from moldau.log.log_dir import LogDir
+from moldau.log.partition_log import PartitionLog
+
+
+class Cleaning:
+    def __init__(
+        self,
+        context: LogContext,
+        logs: Mapping[TopicPartition, PartitionLog],
+        dirs: Mapping[str, LogDir],
+        *,
+        threads: int,
+        memory_bytes: int,
+        bytes_per_second: float,
+    ) -> None:
+        self._context = context
+        self._logs = logs
+        self._dirs = dirs
+        self._threads = threads
+        self._memory_bytes = memory_bytes // max(1, threads)
+        self._throttle = Throttle(bytes_per_second, context.clock)
+        self._running: dict[TopicPartition, ScheduledClean] = {}
+        self._paused: set[TopicPartition] = set()
+        self.checkpoint_due: set[str] = set()
+        self.uncleanable: dict[TopicPartition, str] = {}
+
+    def is_cleaning(self, key: TopicPartition) -> bool:
+        return key in self._running
+
+    def stop(self, key: TopicPartition) -> None:
+        """The log is going away: whatever its cleaning makes is thrown away."""
+        job = self._running.pop(key, None)
+        if job is not None:
+            job.clean.stop()
+
+    def pause(self, key: TopicPartition) -> None:
+        """Stop cleaning a log, and do not begin again until `resume`."""
+        self.stop(key)
+        self._paused.add(key)
+
+    def resume(self, key: TopicPartition) -> None:
+        self._paused.discard(key)
+
+    def jobs(self) -> "list[ScheduledClean]":
+        """The dirtiest logs that are due, as many as there are free threads."""
+        free = self._threads - len(self._running)
+        if free <= 0:
+            return []
+        targets = sorted(self._due_targets(), key=lambda target: target.dirty_ratio, reverse=True)
+        return [self._start(target) for target in targets[:free]]
+
+    def _due_targets(self) -> list[LogToClean]:
+        now_ms = self._context.clock.wall_ms()
+        targets = []
+        for key, log in list(self._logs.items()):
+            if not log.config.compact or log.is_offline:
+                continue
+            if key in self._running or key in self._paused or key in self.uncleanable:
+                continue
+            try:
+                target = log_to_clean(log, self._dirs[log.log_dir].cleaned_offsets.get(key), now_ms)
+            except OSError as error:
+                log.fail(error)
+            except LogError as error:
+                self.uncleanable[key] = str(error)
+            else:
+                if target.is_due:
+                    targets.append(target)
+        return targets
+
+    def _start(self, target: LogToClean) -> "ScheduledClean":
+        clean = CleanJob(target, memory_bytes=self._memory_bytes, throttle=self._throttle)
+        job = ScheduledClean(self, clean)
+        self._running[target.log.topic_partition] = job
+        return job
+
+    def finished(self, job: "ScheduledClean") -> None:
+        clean = job.clean
+        key = clean.log.topic_partition
+        if self._running.get(key) is not job:
+            return  # stopped, because the log was deleted or moved
+        del self._running[key]
+        if isinstance(clean.error, CleaningAborted | OSError):
+            return
+        if clean.error is not None:
+            self.uncleanable[key] = str(clean.error)
+            return
+        self._dirs[clean.log.log_dir].cleaned_offsets[key] = clean.end_offset
+        self.checkpoint_due.add(clean.log.log_dir)
+
+    def checkpoint_jobs(self) -> list[CheckpointJob]:
+        """One per dir where a cleaning has finished since the last call."""
+        due = [self._dirs[path] for path in self.checkpoint_due]
+        self.checkpoint_due.clear()
+        return [log_dir.checkpoint_job(CLEANER_OFFSET) for log_dir in due if log_dir.is_online]
+
+
+class ScheduledClean:
+    """A `CleanJob` that reports back."""
+
+    __slots__ = ("_cleaning", "clean")
+
+    def __init__(self, cleaning: Cleaning, clean: CleanJob) -> None:
+        self._cleaning = cleaning
+        self.clean = clean
+
+    def run(self) -> None:
+        self.clean.run()
+
+    def finish(self) -> None:
+        try:
+            self.clean.finish()
+        except StorageError:
+            pass  # the dir is offline now, and its owner was told
+        finally:
+            self._cleaning.finished(self)

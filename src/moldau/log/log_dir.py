@@ -1,0 +1,108 @@
+"""One of the node's `log.dirs`: its identity, its lock, its checkpoints and the logs in it.
+
+A dir fails as a whole: after the first disk error all its logs are offline, and the others do not notice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from moldau.log.checkpoints import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOCK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    MetaProperties,
+    TopicPartition,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_offsets,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+)
+from moldau.log.errors import CorruptCheckpoint, DirLocked
+from moldau.log.jobs import CheckpointFile, CheckpointJob
+from moldau.log.partition_log import PartitionLog
+from moldau.seams import Disk
+from moldau.seams.disk import DiskLock
+
+
+@dataclass(slots=True)
+class LogDir:
+    path: str
+    disk: Disk
+    on_failure: Callable[[str, OSError], None]
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    cleaned_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    error: OSError | None = None
+    was_clean: bool = False
+    broker_epoch: int | None = None  # of the last clean shutdown
+    properties: MetaProperties | None = None
+    _lock: DiskLock | None = None
+    _checkpoints: dict[str, CheckpointFile] = field(default_factory=dict)
+
+    @property
+    def is_online(self) -> bool:
+        return self.error is None
+
+    def open(self) -> None:
+        """Lock the dir and learn how it was left. The clean-shutdown marker goes: from now on it would be a lie."""
+        self.disk.make_dirs(self.path)
+        try:
+            self._lock = self.disk.lock(f"{self.path}/{LOCK}")
+        except OSError as error:
+            raise DirLocked(f"{self.path} is used by another process: stop it, or use another log.dirs") from error
+        self.properties = read_meta_properties(self.disk, self.path)
+        self.broker_epoch = read_clean_shutdown(self.disk, self.path)
+        self.was_clean = self.broker_epoch is not None
+        remove_clean_shutdown(self.disk, self.path)
+        self.cleaned_offsets = self.read_checkpoint(CLEANER_OFFSET)
+
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """An unreadable checkpoint counts as empty, and the shutdown as unclean: the logs themselves must tell."""
+        try:
+            return read_offsets(self.disk, f"{self.path}/{name}")
+        except CorruptCheckpoint:
+            self.was_clean = False
+            return {}
+
+    def checkpoint_values(self, name: str) -> dict[TopicPartition, int]:
+        logs = self.logs.items()
+        if name == RECOVERY_POINT:
+            return {key: log.recovery_point for key, log in logs}
+        if name == HIGH_WATERMARK:
+            return {key: log.high_watermark for key, log in logs}
+        if name == LOG_START_OFFSET:  # only where it is not simply the first segment's, as in Kafka
+            return {
+                key: log.log_start_offset for key, log in logs if log.log_start_offset > log.segments[0].base_offset
+            }
+        return {key: offset for key, offset in self.cleaned_offsets.items() if key in self.logs}
+
+    def _checkpoint(self, name: str) -> CheckpointFile:
+        return self._checkpoints.setdefault(name, CheckpointFile(self.disk, f"{self.path}/{name}"))
+
+    def checkpoint_job(self, name: str) -> CheckpointJob:
+        return CheckpointJob(self._checkpoint(name), self.checkpoint_values(name), self.fail)
+
+    def write_checkpoint(self, name: str) -> None:
+        """Now, on this thread, which is the loop's."""
+        file = self._checkpoint(name)
+        try:
+            file.write(file.next_turn(), self.checkpoint_values(name))
+        except OSError as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: OSError) -> None:
+        self.on_failure(self.path, error)
+
+    def close(self, broker_epoch: int) -> None:
+        """After all logs are closed: leave the dir so that the next start needs no recovery."""
+        for name in (RECOVERY_POINT, HIGH_WATERMARK, LOG_START_OFFSET, CLEANER_OFFSET):
+            self.write_checkpoint(name)
+        write_clean_shutdown(self.disk, self.path, broker_epoch)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

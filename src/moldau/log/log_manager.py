@@ -1,0 +1,432 @@
+"""All logs of a node: finding them at start, placing new ones, and the housekeeping that goes on beside the traffic.
+
+Belongs to the loop, like the logs. Nothing here waits: `tick` looks at the clock and gives out the work that is due as
+jobs (see `jobs.Job`); the node runs them on threads and calls `finish`. At most one job per log and kind is out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
+from moldau.log.cleaning import Cleaning
+from moldau.log.config import LONG_MAX, LogConfig
+from moldau.log.context import LogContext
+from moldau.log.errors import LogError, StorageError
+from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.folders import DELETE_SUFFIX, FUTURE_SUFFIX, FolderName, folder_name, marked_folder_name, parse_folder
+from moldau.log.jobs import Job, RemoveJob
+from moldau.log.log_dir import LogDir
+from moldau.log.open_segments import OpenSegments
+from moldau.log.partition_log import PartitionLog
+from moldau.log.recovery import RecoveryReport, open_log
+from moldau.seams import Clock, Disk, Random
+
+_PRIVATE_OPEN_SEGMENTS = 64
+
+
+@dataclass(slots=True, frozen=True)
+class ManagerSettings:
+    """The node's settings for its logs; names are Kafka's, without the leading `log.`."""
+
+    flush_scheduler_interval_ms: int = LONG_MAX
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    removal_check_interval_ms: int = 1_000
+    cleaner_enable: bool = True
+    cleaner_backoff_ms: int = 15_000
+    cleaner_threads: int = 1
+    cleaner_dedupe_buffer_bytes: int = 128 << 20
+    cleaner_io_max_bytes_per_second: float = float("inf")
+    file_delete_delay_ms: int = 60_000  # of whole partitions
+    recovery_threads_per_data_dir: int = 2
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """What starting found; `repairs` has what each recovered log had to say."""
+
+    logs: int = 0
+    recovered: int = 0
+    repairs: dict[TopicPartition, RecoveryReport] = field(default_factory=dict)
+    offline_dirs: dict[str, OSError] = field(default_factory=dict)
+
+
+class DirInfo(NamedTuple):
+    path: str
+    error: OSError | None
+    total_bytes: int  # -1 if the dir is offline
+    usable_bytes: int
+    log_bytes: dict[TopicPartition, int]
+
+
+def _nobody(path: str, partitions: list[TopicPartition], error: OSError) -> None:
+    """Nobody wants to know about failed dirs."""
+
+
+class LogManager:
+    def __init__(
+        self,
+        log_dirs: Iterable[str],
+        *,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        settings: ManagerSettings | None = None,
+        config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),
+        on_dir_offline: Callable[[str, list[TopicPartition], OSError], None] = _nobody,
+        open_segments: OpenSegments | None = None,
+    ) -> None:
+        """`config_for` gives a topic's settings; `on_dir_offline` hears of a failed dir and what was in it."""
+        self.settings = settings or ManagerSettings()
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._config_for = config_for
+        self._on_dir_offline = on_dir_offline
+        self.context = LogContext(
+            disk,
+            clock,
+            random,
+            open_segments or OpenSegments(),
+            on_failure=self.dir_failed,
+            before_truncation=self._before_truncation,
+        )
+        self.dirs = {path: LogDir(path, disk, self.dir_failed) for path in log_dirs}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.offline: dict[TopicPartition, str] = {}
+        self.flush_queue = FlushQueue()
+        self._dirs_are_open = False
+        self._removed_folders: list[tuple[int, str]] = []
+        self._next_due_ms: dict[str, float] = {}
+        self._moving: set[TopicPartition] = set()
+        self.cleaning = Cleaning(
+            self.context,
+            self.logs,
+            self.dirs,
+            threads=self.settings.cleaner_threads,
+            memory_bytes=self.settings.cleaner_dedupe_buffer_bytes,
+            bytes_per_second=self.settings.cleaner_io_max_bytes_per_second,
+        )
+
+    # -- start and stop
+
+    def open_dirs(self) -> None:
+        """Lock the dirs and learn whose they are and how they were left. The first half of `open`."""
+        for log_dir in self.dirs.values():
+            try:
+                log_dir.open()
+            except OSError as error:
+                self.dir_failed(log_dir.path, error)
+        self._dirs_are_open = True
+
+    def open(self) -> OpenReport:
+        """Lock the dirs and open every log in them, several at a time where records must be checked."""
+        report = OpenReport()
+        if not self._dirs_are_open:
+            self.open_dirs()
+        for log_dir in self.dirs.values():
+            try:
+                if log_dir.is_online:
+                    self._open_logs(log_dir, report)
+            except OSError as error:
+                self.dir_failed(log_dir.path, error)
+            if log_dir.error is not None:
+                report.offline_dirs[log_dir.path] = log_dir.error
+        if self.dirs and not self.online_dirs:
+            raise StorageError(f"all log dirs failed: {report.offline_dirs}")
+        report.logs = len(self.logs)
+        return report
+
+    def _open_logs(self, log_dir: LogDir, report: OpenReport) -> None:
+        recovery_points = log_dir.read_checkpoint(RECOVERY_POINT)
+        start_offsets = log_dir.read_checkpoint(LOG_START_OFFSET)
+        high_watermarks = log_dir.read_checkpoint(HIGH_WATERMARK)
+        found = self._partition_folders(log_dir)
+
+        def open_one(folder: FolderName) -> tuple[PartitionLog, RecoveryReport]:
+            key = folder.topic_partition
+            repairs = RecoveryReport()
+            clean = log_dir.was_clean and key in recovery_points
+            context = self.context if log_dir.was_clean else self._private_context()
+            log = open_log(
+                context,
+                f"{log_dir.path}/{folder_name(*key)}",
+                *key,
+                self._config_for(folder.topic),
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=start_offsets.get(key, 0),
+                clean=clean,
+                report=repairs,
+            )
+            return log, repairs
+
+        if log_dir.was_clean:
+            opened = [open_one(folder) for folder in found]
+        else:
+            with ThreadPoolExecutor(self.settings.recovery_threads_per_data_dir) as threads:
+                opened = list(threads.map(open_one, found))
+        for log, repairs in opened:
+            if log.context is not self.context:
+                log.join(self.context)
+            key = log.topic_partition
+            log.update_high_watermark(high_watermarks.get(key, log.log_start_offset))
+            report.recovered += bool(repairs.recovered_segments)
+            if repairs.lines:
+                report.repairs[key] = repairs
+            self._add_opened(log_dir, log)
+
+    def _private_context(self) -> LogContext:
+        """For a thread that opens a log: its own bound on open files, because that is not shared between threads."""
+        return LogContext(self._disk, self._clock, self._random, OpenSegments(_PRIVATE_OPEN_SEGMENTS))
+
+    def _partition_folders(self, log_dir: LogDir) -> list[FolderName]:
+        found = []
+        for name, _, is_dir in self._disk.scan_dir(log_dir.path):
+            folder = parse_folder(name) if is_dir else None
+            if folder is None:
+                continue
+            if folder.suffix in (DELETE_SUFFIX, FUTURE_SUFFIX):  # a move that was not finished begins anew
+                self._removed_folders.append((self._clock.wall_ms(), f"{log_dir.path}/{name}"))
+            elif not folder.suffix:
+                found.append(folder)
+        return found
+
+    def _add_opened(self, log_dir: LogDir, log: PartitionLog) -> None:
+        """Two dirs have the same partition if a crash hit the last step of a move: the longer one is the new one."""
+        other = self.logs.get(log.topic_partition)
+        if other is not None:
+            loser = log if log.log_end_offset < other.log_end_offset else other
+            self._rename_away(loser)
+            if loser is log:
+                return
+            del self.dirs[other.log_dir].logs[other.topic_partition]
+        self._register(log_dir, log)
+
+    def _register(self, log_dir: LogDir, log: PartitionLog) -> None:
+        self.logs[log.topic_partition] = log
+        log_dir.logs[log.topic_partition] = log
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Shut down cleanly: the next start reads no records."""
+        for log_dir in self.online_dirs:
+            try:
+                for log in log_dir.logs.values():
+                    log.close()
+                log_dir.close(broker_epoch)
+            except (OSError, StorageError):
+                continue  # the dir is offline now, and will be recovered
+        for log_dir in self.dirs.values():
+            log_dir.unlock()
+
+    # -- dirs
+
+    @property
+    def online_dirs(self) -> list[LogDir]:
+        return [log_dir for log_dir in self.dirs.values() if log_dir.is_online]
+
+    def dir_failed(self, path: str, error: OSError) -> None:
+        """A disk error: everything in this dir goes offline, the rest goes on."""
+        log_dir = self.dirs[path]
+        if not log_dir.is_online:
+            return
+        log_dir.error = error
+        gone = list(log_dir.logs)
+        for key, log in log_dir.logs.items():
+            if not log.is_offline:
+                log.fail(error)
+            self.offline[key] = path
+            self.logs.pop(key, None)
+        self._on_dir_offline(path, gone, error)
+
+    def _before_truncation(self, log: PartitionLog) -> None:
+        self.dirs[log.log_dir].write_checkpoint(RECOVERY_POINT)
+
+    def _place(self) -> LogDir:
+        """The dir with the fewest partitions; the emptier one of two."""
+        online = self.online_dirs
+        if not online:
+            raise StorageError("no log dir is online: check the disks, then restart")
+        return min(
+            online, key=lambda log_dir: (len(log_dir.logs), sum(log.size_bytes for log in log_dir.logs.values()))
+        )
+
+    # -- logs
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
+
+    def get_or_create(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes | None = None,
+        log_dir: str | None = None,
+        config: LogConfig | None = None,
+    ) -> PartitionLog:
+        key = (topic, partition)
+        log = self.logs.get(key)
+        if log is None:
+            if key in self.offline:
+                raise StorageError(f"{topic}-{partition} is in {self.offline[key]}, which is offline")
+            target = self._place() if log_dir is None else self.dirs[log_dir]
+            if not target.is_online:
+                raise StorageError(f"log dir {target.path} is offline")
+            folder = f"{target.path}/{folder_name(topic, partition)}"
+            try:
+                log = open_log(self.context, folder, topic, partition, config or self._config_for(topic))
+            except OSError as error:
+                self.dir_failed(target.path, error)
+                raise StorageError(f"cannot create {folder}: {error}") from error
+            self._register(target, log)
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """New settings for a topic's logs, from the next append on."""
+        for (name, _), log in self.logs.items():
+            if name == topic:
+                log.config = config
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Remove a partition: renamed now, its files removed later."""
+        log = self.logs.pop((topic, partition))
+        log_dir = self.dirs[log.log_dir]
+        del log_dir.logs[(topic, partition)]
+        log_dir.cleaned_offsets.pop((topic, partition), None)
+        self.cleaning.stop((topic, partition))
+        try:
+            self._rename_away(log)
+        except OSError as error:
+            raise log.fail(error) from error
+
+    def _rename_away(self, log: PartitionLog) -> None:
+        log.release()
+        name = marked_folder_name(log.topic, log.partition, self._random.uuid(), DELETE_SUFFIX)
+        folder = f"{log.log_dir}/{name}"
+        self._disk.rename(log.folder, folder)
+        self._removed_folders.append((self._clock.wall_ms() + self.settings.file_delete_delay_ms, folder))
+
+    # -- moves: the manager's part of `move.MoveJob`
+
+    def begin_move(self, log: PartitionLog) -> None:
+        """Until `end_move` the log keeps its segments: nothing is compacted or removed."""
+        if log.topic_partition in self._moving:
+            raise LogError(f"{log.folder} is being moved already: wait for that, or cancel it")
+        self._moving.add(log.topic_partition)
+        self.cleaning.pause(log.topic_partition)
+
+    def end_move(self, key: TopicPartition) -> None:
+        self._moving.discard(key)
+        self.cleaning.resume(key)
+
+    def remove_folder_later(self, folder: str) -> None:
+        self._removed_folders.append((self._clock.wall_ms(), folder))
+
+    def swap_folder(self, log: PartitionLog, future: PartitionLog) -> None:
+        """The last step of a move: `future`, which holds all of `log`, takes its place and name.
+
+        The new one gets its name before the old one loses it: a crash in between leaves both, never none.
+        """
+        key = log.topic_partition
+        source, target = self.dirs[log.log_dir], self.dirs[future.log_dir]
+        folder = f"{target.path}/{folder_name(*key)}"
+        self._disk.rename(future.folder, folder)
+        self._disk.flush_dir(target.path)
+        future.moved(folder)
+        del source.logs[key]
+        self._register(target, future)
+        if key in source.cleaned_offsets:
+            target.cleaned_offsets[key] = source.cleaned_offsets.pop(key)
+        target.write_checkpoint(RECOVERY_POINT)
+        self._rename_away(log)
+
+    def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Truncate many logs with one checkpoint per dir."""
+        lowered = set()
+        for key, offset in offsets.items():
+            log = self.logs[key]
+            if offset < log.log_end_offset and log.lower_recovery_point(offset):
+                lowered.add(log.log_dir)
+        for path in lowered:
+            self.dirs[path].write_checkpoint(RECOVERY_POINT)
+        for key, offset in offsets.items():
+            self.logs[key].truncate_to(offset)
+            log_dir = self.dirs[self.logs[key].log_dir]
+            if log_dir.cleaned_offsets.get(key, 0) > offset:
+                log_dir.cleaned_offsets[key] = offset
+
+    # -- housekeeping
+
+    def tick(self) -> list[Job]:
+        """What is due now. Call it every few hundred milliseconds, run the jobs, finish them."""
+        settings = self.settings
+        jobs: list[Job] = list(self.flush_queue.take())
+        if self._due("flush", settings.flush_scheduler_interval_ms):
+            jobs += self._flush_jobs()
+        for name, interval_ms in (
+            (RECOVERY_POINT, settings.flush_offset_checkpoint_interval_ms),
+            (LOG_START_OFFSET, settings.flush_start_offset_checkpoint_interval_ms),
+            (HIGH_WATERMARK, settings.high_watermark_checkpoint_interval_ms),
+        ):
+            if self._due(name, interval_ms):
+                jobs += [log_dir.checkpoint_job(name) for log_dir in self.online_dirs]
+        if self._due("retention", settings.retention_check_interval_ms):
+            self._apply_retention()
+        if self._due("producers", settings.producer_id_expiration_check_interval_ms):
+            for log in self.logs.values():
+                log.expire_producers()
+        if self._due("removal", settings.removal_check_interval_ms):
+            jobs += self._removal_jobs()
+        if settings.cleaner_enable and self._due("cleaner", settings.cleaner_backoff_ms):
+            jobs += self.cleaning.jobs()
+        jobs += self.cleaning.checkpoint_jobs()
+        return jobs
+
+    def _due(self, what: str, interval_ms: int) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        due_ms = self._next_due_ms.setdefault(what, now_ms + interval_ms)
+        if now_ms < due_ms:
+            return False
+        self._next_due_ms[what] = now_ms + interval_ms
+        return True
+
+    def _flush_jobs(self) -> list[FlushJob]:
+        return [FlushJob(log) for log in self.logs.values() if log.flush_due]
+
+    def _apply_retention(self) -> None:
+        for log in list(self.logs.values()):
+            key = log.topic_partition
+            if self.cleaning.is_cleaning(key) or key in self._moving or log.is_offline:
+                continue
+            try:
+                log.apply_retention()
+            except StorageError:
+                continue  # the dir is offline, which its owner was told
+
+    def _removal_jobs(self) -> list[Job]:
+        now_ms = self._clock.wall_ms()
+        jobs: list[Job] = []
+        for log_dir in self.online_dirs:
+            files = [path for log in log_dir.logs.values() for path in log.take_removals()]
+            inside = log_dir.path + "/"
+            folders = [path for due_ms, path in self._removed_folders if due_ms <= now_ms and path.startswith(inside)]
+            self._removed_folders = [entry for entry in self._removed_folders if entry[1] not in folders]
+            if files or folders:
+                jobs.append(RemoveJob(self._disk, files, folders, log_dir.fail))
+        return jobs
+
+    def describe_dirs(self) -> list[DirInfo]:
+        """For DescribeLogDirs."""
+        infos = []
+        for log_dir in self.dirs.values():
+            total, usable = self._disk.space(log_dir.path) if log_dir.is_online else (-1, -1)
+            sizes = {key: log.size_bytes for key, log in log_dir.logs.items()}
+            infos.append(DirInfo(log_dir.path, log_dir.error, total, usable, sizes))
+        return infos

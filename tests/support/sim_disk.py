@@ -1,0 +1,326 @@
+"""A disk in memory that forgets: `crash` gives the disk a machine would find after losing power.
+
+- Written and not flushed: every 512-byte page that changed may be old or new, a file that grew may have any size in
+  between, and what was never written reads as zeros.
+- Names (created, renamed, removed): kept in order up to an arbitrary point, as a journalling file system does; a flush
+  of any folder makes all earlier changes of names durable.
+- `crash_at=n` stops the world just before the n-th change, by raising `Crash` (no `except Exception` stops that).
+- `fail` makes paths under a prefix raise OSError; `space_left_bytes` makes the disk fill up.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+
+from moldau.seams.disk import Buffer, DirEntry
+
+PAGE_BYTES = 512
+
+
+class Crash(BaseException):
+    """The machine lost power here."""
+
+
+class _Inode:
+    __slots__ = ("data", "durable", "modified_ms")
+
+    def __init__(self, durable: bytes = b"", modified_ms: int = 0) -> None:
+        self.data = bytearray(durable)
+        self.durable = durable
+        self.modified_ms = modified_ms
+
+    def after_crash(self, chance: random.Random) -> "_Inode":
+        old, new = self.durable, bytes(self.data)
+        if old == new or chance.random() < 0.3:
+            return _Inode(new if chance.random() < 0.5 else old, self.modified_ms)
+        size = chance.randint(min(len(old), len(new)), max(len(old), len(new)))
+        result = bytearray(old[:size].ljust(size, b"\0"))
+        for start in range(0, size, PAGE_BYTES):
+            page = slice(start, min(start + PAGE_BYTES, size))
+            if old[page] != new[page] and chance.random() < 0.5:
+                result[page] = new[page].ljust(page.stop - page.start, b"\0")
+        return _Inode(bytes(result), self.modified_ms)
+
+
+class SimFile:
+    def __init__(self, disk: "SimDisk", path: str, inode: _Inode) -> None:
+        self._disk, self._path, self._inode = disk, path, inode
+
+    @property
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)
+        self._disk.change("append", self._path, len(data))
+        self._inode.data += data
+        return len(data)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._disk.change("write", self._path, max(0, position + len(data) - self.size))
+        self._inode.data[position : position + len(data)] = data
+
+    def read(self, position: int, length: int) -> bytes:
+        self._disk.check(self._path, "read")
+        return bytes(self._inode.data[position : position + length])
+
+    def flush(self) -> None:
+        self._disk.change("flush", self._path)
+        self._inode.durable = bytes(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.change("truncate", self._path)
+        data = self._inode.data
+        self._inode.data = data[:size] if size <= len(data) else data + bytes(size - len(data))
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class SimMappedFile:
+    def __init__(self, disk: "SimDisk", path: str, inode: _Inode, size: int) -> None:
+        self._disk, self._path, self._inode = disk, path, inode
+        self._view = memoryview(b"")
+        self.resize(size)
+
+    @property
+    def view(self) -> memoryview:
+        return self._view
+
+    def resize(self, size: int) -> None:
+        self.close()
+        former = len(self._inode.data)
+        if size != former:
+            self._disk.change("resize", self._path, max(0, size - former))
+            data = self._inode.data
+            self._inode.data = data[:size] + bytes(max(0, size - former))
+        self._view = memoryview(self._inode.data)
+
+    def close(self) -> None:
+        self._view.release()
+        self._view = memoryview(b"")
+
+
+class SimLock:
+    def __init__(self, disk: "SimDisk", path: str) -> None:
+        self._disk, self._path = disk, path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+class SimDisk:
+    def __init__(self, crash_at: int | None = None) -> None:
+        self.crash_at = crash_at
+        self.changes = 0
+        self.history: list[str] = []
+        self.now_ms = 0
+        self.space_left_bytes: int | None = None
+        self.locks: set[str] = set()
+        self._names: dict[str, _Inode] = {}
+        self._dirs: set[str] = {"/"}
+        self._durable_names: dict[str, _Inode] = {}
+        self._durable_dirs: set[str] = {"/"}
+        self._journal: list[tuple[str, str, str | _Inode]] = []
+        self._faults: list[tuple[str, int, frozenset[str]]] = []
+
+    # -- trouble
+
+    def change(self, what: str, path: str, grows_bytes: int = 0) -> None:
+        """Called before every change of the disk: the place where power fails and disks break."""
+        self.changes += 1
+        self.history.append(f"{what} {path}")
+        if self.changes == self.crash_at:
+            raise Crash(f"power lost before change {self.changes}: {what} {path}")
+        self.check(path, what)
+        if self.space_left_bytes is not None:
+            if grows_bytes > self.space_left_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.space_left_bytes -= grows_bytes
+
+    def check(self, path: str, what: str) -> None:
+        for prefix, code, kinds in self._faults:
+            if path.startswith(prefix) and (not kinds or what in kinds):
+                raise OSError(code, os.strerror(code), path)
+
+    def fail(self, prefix: str, code: int = errno.EIO, *kinds: str) -> None:
+        """From now on, changes and reads under `prefix` (of these kinds, or all) fail."""
+        self._faults.append((prefix, code, frozenset(kinds)))
+
+    def heal(self) -> None:
+        self._faults.clear()
+        self.space_left_bytes = None
+
+    def crash(self, seed: int) -> "SimDisk":
+        """What is there when the power comes back."""
+        chance = random.Random(seed)
+        after = SimDisk()
+        after.now_ms = self.now_ms
+        names, dirs = dict(self._durable_names), set(self._durable_dirs)
+        for entry in self._journal[: chance.randint(0, len(self._journal))]:
+            _apply(names, dirs, entry)
+        known: dict[int, _Inode] = {}
+        for path, inode in sorted(names.items()):
+            known.setdefault(id(inode), inode.after_crash(chance))
+            after._names[path] = known[id(inode)]
+        after._dirs = dirs
+        after._settle()
+        return after
+
+    def survived_process(self) -> "SimDisk":
+        """What is there after the process died and the machine did not: everything written."""
+        after = SimDisk()
+        after.now_ms = self.now_ms
+        after._names = {path: _Inode(bytes(inode.data), inode.modified_ms) for path, inode in self._names.items()}
+        after._dirs = set(self._dirs)
+        after._settle()
+        return after
+
+    def _settle(self) -> None:
+        self._durable_names, self._durable_dirs = dict(self._names), set(self._dirs)
+
+    def _rename_entry(self, kind: str, first: str, second: "str | _Inode") -> None:
+        entry = (kind, first, second)
+        _apply(self._names, self._dirs, entry)
+        self._journal.append(entry)
+
+    # -- the seam
+
+    def open(self, path: str) -> SimFile:
+        return SimFile(self, path, self._inode(path))
+
+    def _inode(self, path: str) -> _Inode:
+        self.check(path, "open")
+        inode = self._names.get(path)
+        if inode is None:
+            if os.path.dirname(path) not in self._dirs:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.change("create", path)
+            inode = _Inode(modified_ms=self.now_ms)
+            self._rename_entry("create", path, inode)
+        return inode
+
+    def map(self, path: str, size: int) -> SimMappedFile:
+        return SimMappedFile(self, path, self._inode(path), size)
+
+    def read_file(self, path: str) -> bytes:
+        self.check(path, "read")
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return bytes(self._names[path].data)
+
+    def write_file_atomically(self, path: str, data: bytes, *, flush: bool = True) -> None:
+        temporary = path + ".tmp"
+        self.change("write", temporary, len(data))
+        inode = _Inode(modified_ms=self.now_ms)
+        inode.data = bytearray(data)
+        self._rename_entry("create", temporary, inode)
+        if flush:
+            self.change("flush", temporary)
+            inode.durable = data
+        self.rename(temporary, path)
+        if flush:
+            self.flush_dir(os.path.dirname(path))
+
+    def flush_file(self, path: str) -> None:
+        inode = self._names.get(path)
+        if inode is not None:
+            self.change("flush", path)
+            inode.durable = bytes(inode.data)
+
+    def rename(self, source: str, target: str) -> None:
+        if source not in self._names and source not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self.change("rename", source)
+        self._rename_entry("rename", source, target)
+
+    def remove(self, path: str) -> None:
+        if path in self._names:
+            self.change("remove", path)
+            self._rename_entry("remove", path, "")
+
+    def remove_tree(self, path: str) -> None:
+        for name in [name for name in self._names if name.startswith(path + "/")]:
+            self.remove(name)
+        self.change("remove", path)
+        self._rename_entry("remove_dir", path, "")
+
+    def make_dirs(self, path: str) -> None:
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            folder = "/" + "/".join(parts[:depth])
+            if folder not in self._dirs:
+                self.change("mkdir", folder)
+                self._rename_entry("mkdir", folder, "")
+
+    def list_dir(self, path: str) -> list[str]:
+        return [entry.name for entry in self.scan_dir(path)]
+
+    def scan_dir(self, path: str) -> list[DirEntry]:
+        self.check(path, "read")
+        if path not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        files = [
+            DirEntry(os.path.basename(name), len(inode.data), False)
+            for name, inode in self._names.items()
+            if os.path.dirname(name) == path
+        ]
+        folders = [DirEntry(os.path.basename(d), 0, True) for d in self._dirs if os.path.dirname(d) == path != d]
+        return sorted(files + folders)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._dirs
+
+    def file_size(self, path: str) -> int:
+        return len(self._names[path].data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._names[path].modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._names[path].modified_ms = modified_ms
+
+    def lock(self, path: str) -> SimLock:
+        if path in self.locks:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self.locks.add(path)
+        return SimLock(self, path)
+
+    def flush_dir(self, path: str) -> None:
+        if path not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.change("flush", path)
+        for entry in self._journal:
+            _apply(self._durable_names, self._durable_dirs, entry)
+        self._journal.clear()
+
+    def space(self, path: str) -> tuple[int, int]:
+        used = sum(len(inode.data) for inode in self._names.values())
+        left = 1 << 40 if self.space_left_bytes is None else self.space_left_bytes
+        return used + left, left
+
+
+def _apply(names: dict[str, _Inode], dirs: set[str], entry: tuple[str, str, "str | _Inode"]) -> None:
+    kind, first, second = entry
+    if kind == "create":
+        assert isinstance(second, _Inode)
+        names[first] = second
+    elif kind == "remove":
+        names.pop(first, None)
+    elif kind == "mkdir":
+        dirs.add(first)
+    elif kind == "remove_dir":
+        dirs.discard(first)
+    elif kind == "rename":
+        assert isinstance(second, str)
+        if first in dirs:
+            dirs.discard(first)
+            dirs.add(second)
+            for name in [name for name in names if name.startswith(first + "/")]:
+                names[second + name[len(first) :]] = names.pop(name)
+        else:
+            names[second] = names.pop(first)
