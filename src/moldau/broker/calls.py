@@ -1,0 +1,66 @@
+"""One request on its way through the broker: where it came from, what it is, and how it is answered."""
+
+from dataclasses import dataclass
+
+from moldau.seams.network import Connection, Payload, ResponseSlot
+from moldau.wire import Api, Message, encode
+from moldau.wire.headers import encode_response_header
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@dataclass(slots=True)
+class Session:
+    """What the broker remembers about a connection."""
+
+    principal: str = ANONYMOUS
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+
+
+class Call:
+    """Answered exactly once, with `respond` or `respond_payload`, now or later."""
+
+    __slots__ = ("api", "client_id", "connection", "correlation_id", "slot", "version")
+
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        connection: Connection,
+        slot: ResponseSlot,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.connection = connection
+        self.slot = slot
+
+    @property
+    def session(self) -> Session:
+        session = self.connection.context
+        assert isinstance(session, Session)
+        return session
+
+    @property
+    def principal(self) -> str:
+        return self.session.principal
+
+    @property
+    def client_host(self) -> str:
+        """As Kafka writes it into group metadata and audit logs."""
+        return "/" + self.connection.peer_host
+
+    def respond(self, response: Message) -> None:
+        self.respond_payload([encode(response, self.version)])
+
+    def respond_payload(self, body: Payload) -> None:
+        """Answer with a body that is already bytes."""
+        header_version = self.api.response_header_version(self.version)
+        self.slot.complete([encode_response_header(self.correlation_id, header_version=header_version), *body])
+
+    def __repr__(self) -> str:
+        return f"{self.api.name} v{self.version} from {self.client_id!r} at {self.connection.peer_host}"

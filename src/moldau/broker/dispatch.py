@@ -1,0 +1,129 @@
+"""From a frame to its handler: header, version, decoding, and what happens when any of it goes wrong.
+
+- An API or version that is not served closes the connection, as Apache Kafka does; only ApiVersions is answered, with
+  version 0 and UNSUPPORTED_VERSION, so that the client can ask again.
+- A frame that cannot be decoded closes the connection.
+- A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it; the broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.calls import Call, Session
+from moldau.broker.registry import ServedApi, served_apis
+from moldau.seams.network import Connection, ResponseSlot
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
+from moldau.wire.apis import API_VERSIONS
+from moldau.wire.headers import decode_request_header, peek_api
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The `FrameHandler` of a listener."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._served = served_apis()
+        self._running: set[asyncio.Task[None]] = set()
+        self._waiting: list[Connection] | None = []
+
+    def open(self) -> None:
+        """The broker is ready: take the requests of those who connected while it started."""
+        waiting, self._waiting = self._waiting, None
+        for connection in waiting or ():
+            if not connection.is_closed:
+                connection.resume_dispatch()
+
+    def on_connect(self, connection: Connection) -> None:
+        connection.context = Session()
+        if self._waiting is not None:
+            connection.pause_dispatch()
+            self._waiting.append(connection)
+
+    def on_disconnect(self, connection: Connection, reason: str) -> None:
+        self._broker.on_disconnect(connection)
+
+    def on_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        try:
+            api_key, version, correlation_id = peek_api(frame)
+            served = self._served.get(api_key)
+            if served is None:
+                slot.close(f"API key {api_key} is not served")
+                return
+            api = served.api
+            if version not in api.versions:
+                self._unsupported(served, version, correlation_id, connection, slot)
+                return
+            header, position = decode_request_header(frame, flexible=version in api.flexible)
+            call = Call(api, version, correlation_id, header.client_id, connection, slot)
+            handle = served.handle or served.load()
+            if served.takes_frame:
+                handle(self._broker, call, frame, position)
+                return
+            request = decode_request(api.request, version, frame[position:])
+        except MalformedFrame as error:
+            _log.info("closing %s:%s: %s", connection.peer_host, connection.peer_port, error)
+            slot.close(f"malformed request: {error}")
+            return
+        try:
+            response = handle(self._broker, call, request)
+        except Exception:
+            self._fail(call)
+            return
+        if isinstance(response, Message):
+            call.respond(response)
+        elif response is not None:
+            # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
+            connection.pause_dispatch()
+            task = self._broker.loop.create_task(self._finish(response, call))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _finish(self, work: Awaitable[Message | None], call: Call) -> None:
+        try:
+            response = await work
+        except asyncio.CancelledError:
+            call.slot.close("the broker stops")
+            raise
+        except Exception:
+            self._fail(call)
+        else:
+            if response is not None:
+                call.respond(response)
+        finally:
+            if not call.connection.is_closed:
+                call.connection.resume_dispatch()
+
+    async def stop(self) -> None:
+        """Cancel what still runs."""
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _fail(self, call: Call) -> None:
+        _log.exception("%r failed", call)
+        response: Any = call.api.response()
+        if hasattr(response, "error_code"):
+            response.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            call.respond(response)
+        else:
+            call.slot.close("the broker failed to answer; its log says more")
+
+    def _unsupported(
+        self, served: ServedApi, version: int, correlation_id: int, connection: Connection, slot: ResponseSlot
+    ) -> None:
+        if served.api.key != API_VERSIONS:
+            slot.close(f"{served.api.name} v{version} is not served; versions are {served.api.versions}")
+            return
+        from moldau.broker.handlers.api_versions import unsupported_version
+
+        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._broker))

@@ -1,0 +1,171 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
+
+Pure: the caller brings the time. A session belongs to whoever knows its id and its next epoch.
+
+Invariant: a response to an incremental fetch leaves out only partitions about which the client already knows
+everything: no records, no error, and the offsets it was last told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from moldau.seams import Random
+from moldau.wire import ErrorCode
+from moldau.wire.fetch import FetchedPartition, FetchFrame, FetchPartition, Topic
+
+_INITIAL_EPOCH = 0
+_FINAL_EPOCH = -1
+_EPOCH_MAX = 2**31 - 1
+
+Key = tuple[Topic, int]
+
+
+@dataclass(slots=True)
+class _Cached:
+    wanted: FetchPartition
+    # What the client was last told; -1 makes the next answer include the partition.
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    uses_topic_ids: bool
+    is_follower: bool
+    epoch: int
+    created_ms: float
+    last_used_ms: float
+    partitions: dict[Key, _Cached] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """One fetch: which partitions it reads, and how its answer is told."""
+
+    wanted: list[tuple[Topic, FetchPartition]]
+    session: FetchSession | None
+    is_incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        return 0 if self.session is None else self.session.id
+
+    def tell(
+        self, results: Iterable[tuple[Topic, FetchedPartition]], *, remember: bool = True
+    ) -> Iterator[tuple[Topic, FetchedPartition]]:
+        """Of the results, those the client must see. With `remember`, note what it was told."""
+        session = self.session
+        if session is None:
+            yield from results
+            return
+        for topic, result in results:
+            key = (topic, result.partition)
+            cached = session.partitions.get(key)
+            if cached is None:
+                yield topic, result
+                continue
+            news = (
+                result.error_code != 0
+                or bool(result.records)
+                or result.high_watermark != cached.high_watermark
+                or result.log_start_offset != cached.log_start_offset
+                or result.preferred_read_replica >= 0
+                or result.diverging_epoch is not None
+            )
+            if remember:
+                cached.high_watermark = -1 if result.error_code else result.high_watermark
+                cached.log_start_offset = result.log_start_offset
+                if self.is_incremental and result.records:
+                    # Whoever was served goes to the end of the line, so that one busy partition starves no other.
+                    session.partitions[key] = session.partitions.pop(key)
+            if news or not self.is_incremental:
+                yield topic, result
+
+
+class FetchSessions:
+    def __init__(self, random: Random, slots_max: int, eviction_ms: float = 120_000) -> None:
+        self._random = random
+        self._slots_max = slots_max
+        self._eviction_ms = eviction_ms
+        # Least recently used first.
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchFrame, *, uses_topic_ids: bool, now_ms: float) -> FetchContext | ErrorCode:
+        """What the request asks for, seen through its session; or why the session cannot go on."""
+        wanted = [(topic, partition) for topic, partitions in request.topics for partition in partitions]
+        if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            session = None
+            if request.session_epoch == _INITIAL_EPOCH and wanted:
+                session = self._create(wanted, uses_topic_ids, request.replica_id >= 0, now_ms)
+            return FetchContext(wanted, session, is_incremental=False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self._update(session, wanted, request.forgotten)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchContext([], None, is_incremental=False)
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        current = [(topic, cached.wanted) for (topic, _), cached in session.partitions.items()]
+        return FetchContext(current, session, is_incremental=True)
+
+    @staticmethod
+    def _update(
+        session: FetchSession, wanted: list[tuple[Topic, FetchPartition]], forgotten: list[tuple[Topic, list[int]]]
+    ) -> None:
+        for topic, partition in wanted:
+            key = (topic, partition[0])
+            cached = session.partitions.get(key)
+            if cached is None:
+                session.partitions[key] = _Cached(partition)
+            else:
+                cached.wanted = partition
+        for topic, indexes in forgotten:
+            for index in indexes:
+                session.partitions.pop((topic, index), None)
+
+    def _create(
+        self, wanted: list[tuple[Topic, FetchPartition]], uses_topic_ids: bool, is_follower: bool, now_ms: float
+    ) -> FetchSession | None:
+        if len(self._sessions) >= self._slots_max and not self._make_room(len(wanted), is_follower, now_ms):
+            return None
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = 1 + self._random.below(_EPOCH_MAX - 1)
+        session = FetchSession(session_id, uses_topic_ids, is_follower, 1, now_ms, now_ms)
+        session.partitions = {(topic, partition[0]): _Cached(partition) for topic, partition in wanted}
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, is_follower: bool, now_ms: float) -> bool:
+        """Evict a session nobody uses, or one that saves less: a consumer's for a follower's, a small for a large."""
+        if not self._sessions:
+            return False
+        stalest = next(iter(self._sessions.values()))
+        if now_ms - stalest.last_used_ms > self._eviction_ms:
+            del self._sessions[stalest.id]
+            return True
+        old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
+        weaker = [
+            each
+            for each in old
+            if (is_follower and not each.is_follower)
+            or (each.is_follower == is_follower and len(each.partitions) < size)
+        ]
+        if not weaker:
+            return False
+        del self._sessions[min(weaker, key=lambda each: (each.is_follower, len(each.partitions))).id]
+        return True

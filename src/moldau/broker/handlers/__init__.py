@@ -1,0 +1,11 @@
+"""One file per API, named like it: `create_topics.py` serves CreateTopics.
+
+A file says at its top which versions it serves and how it behaves, and has one function:
+
+    def handle(broker: Broker, call: Call, request: m.XRequest) -> m.XResponse | None
+
+It returns the response, or None after seeing to it that `call.respond` is called later. It may also be `async`, or
+return a coroutine: then no later request of its connection overtakes it. Produce and Fetch have
+`handle_frame(broker, call, frame, position)` instead and read the bytes themselves. What is not here is not in
+ApiVersions.
+"""

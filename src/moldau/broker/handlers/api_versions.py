@@ -1,0 +1,55 @@
+"""ApiVersions (key 18), versions 0-4. What this node serves, and the features of the cluster.
+
+Asked in a version nobody knows yet, it answers version 0 with UNSUPPORTED_VERSION and still the list. Produce is
+advertised from version 0 on although only 3-13 are served: librdkafka refuses to compress otherwise (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from moldau.broker.registry import served_apis
+from moldau.controller.features import SUPPORTED
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+_PRODUCE = 0
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
+    if call.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        call.session.client_software_name = request.client_software_name
+        call.session.client_software_version = request.client_software_version
+    image = broker.image
+    response = m.ApiVersionsResponse(api_keys=_served(), finalized_features_epoch=image.offset)
+    response.supported_features = [
+        m.ApiVersionsResponse.SupportedFeatureKey(name, levels.first, levels.last)
+        for name, levels in SUPPORTED.items()
+        # Clients before version 4 refuse a minimum of zero (KAFKA-17011).
+        if call.version >= 4 or levels.first > 0
+    ]
+    response.finalized_features = [
+        m.ApiVersionsResponse.FinalizedFeatureKey(name, level, level) for name, level in image.features.items()
+    ]
+    return response
+
+
+def unsupported_version(broker: Broker) -> m.ApiVersionsResponse:
+    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served())
+
+
+def _served() -> list[m.ApiVersionsResponse.ApiVersion]:
+    return [
+        m.ApiVersionsResponse.ApiVersion(key, 0 if key == _PRODUCE else each.api.versions.first, each.api.versions.last)
+        for key, each in served_apis().items()
+        if "broker" in each.api.listeners
+    ]

@@ -1,0 +1,154 @@
+"""Fetch (key 1), versions 4-18. Topics by name up to version 12, by id from 13 on; sessions from 7 on.
+
+Reads give regions of segment files, sent without entering the process. A fetch that finds fewer than `min_bytes` waits
+in the purgatory, woken by appends to its partitions, for up to `max_wait_ms`. An error in any partition answers at
+once. The first partition with data gives at least one whole batch, however small the limits are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.fetch_sessions import FetchContext
+from moldau.broker.replicas import PartitionUnavailable
+from moldau.log.errors import LogError
+from moldau.wire import ErrorCode
+from moldau.wire.fetch import (
+    FetchedPartition,
+    FetchFrame,
+    FetchPartition,
+    Topic,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.partition import Partition
+
+_TOPIC_IDS = 13
+_READ_COMMITTED = 1
+
+Results = list[tuple[Topic, FetchedPartition]]
+
+
+def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+    request = decode_fetch_request(frame, position, call.version)
+    now_ms = broker.clock.monotonic_ms()
+    context = broker.fetch_sessions.open(request, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
+    if isinstance(context, ErrorCode):
+        call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
+        return
+    fetch = _Fetch(broker, call, request, context)
+    if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
+        fetch.respond()
+    else:
+        broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
+
+
+class _Fetch:
+    """One fetch, perhaps waiting (see `moldau.timers.purgatory`)."""
+
+    __slots__ = ("_broker", "_call", "_context", "_is_fresh", "_partitions", "_request", "_results", "_seen_bytes")
+
+    def __init__(self, broker: Broker, call: Call, request: FetchFrame, context: FetchContext) -> None:
+        self._broker = broker
+        self._call = call
+        self._request = request
+        self._context = context
+        self._partitions: list[Partition] = []
+        self._results: Results = []
+        self._seen_bytes = 0
+        self._is_fresh = False
+
+    def keys(self) -> list[tuple[bytes, int]]:
+        return [partition.key for partition in self._partitions]
+
+    def is_ready(self) -> bool:
+        """Reads again only when something was appended, or a partition is no longer ours."""
+        seen = 0
+        for partition in self._partitions:
+            if not partition.is_leader:
+                return True
+            seen += partition.appended_bytes
+        self._is_fresh = seen != self._seen_bytes and self.read()
+        return self._is_fresh
+
+    def on_complete(self, expired: bool) -> None:
+        if not self._is_fresh:
+            self.read()
+        self.respond()
+
+    def read(self) -> bool:
+        """Read every partition. True if that is an answer: enough bytes, or an error."""
+        request = self._request
+        left = min(request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
+        total = 0
+        failed = False
+        self._partitions = []
+        self._results = []
+        self._seen_bytes = 0
+        for topic, wanted in self._context.wanted:
+            try:
+                partition = self._broker.replicas.leader(topic, wanted[0])
+                self._partitions.append(partition)
+                self._seen_bytes += partition.appended_bytes
+                result, size = self._read_partition(partition, wanted, left, is_first=total == 0)
+                total += size
+                left = max(0, left - size)
+                failed = failed or result.diverging_epoch is not None
+            except PartitionUnavailable as error:
+                failed = True
+                result = FetchedPartition(wanted[0], error.code)
+            except LogError as error:
+                failed = True
+                result = FetchedPartition(wanted[0], error.code)
+            self._results.append((topic, result))
+        return failed or total >= request.min_bytes
+
+    def _read_partition(
+        self, partition: Partition, wanted: FetchPartition, left: int, *, is_first: bool
+    ) -> tuple[FetchedPartition, int]:
+        index, leader_epoch, offset, last_epoch, _, max_bytes, _ = wanted
+        if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+            fenced = leader_epoch < partition.leader_epoch
+            raise PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        log = partition.log
+        high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        if last_epoch >= 0 and (diverging := _diverging_epoch(partition, last_epoch, offset)) is not None:
+            return FetchedPartition(index, 0, high_watermark, stable, start, diverging_epoch=diverging), 0
+        committed_only = self._request.isolation_level == _READ_COMMITTED
+        bound = stable if committed_only else high_watermark
+        if offset > bound and offset <= log.log_end_offset:
+            # In the log, but not yet for this reader: nothing to give, and nothing wrong.
+            return FetchedPartition(index, 0, high_watermark, stable, start, [] if committed_only else None), 0
+        info = log.read(offset, min(max_bytes, left), upper_bound_offset=bound, min_one_batch=is_first)
+        aborted = None
+        if committed_only:
+            aborted = []
+            if info.region is not None:
+                found = log.aborted_transactions(info.first_offset, bound)
+                aborted = [(each.producer_id, each.first_offset) for each in found]
+        records = () if info.region is None else (info.region,)
+        return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), info.length
+
+    def respond(self) -> None:
+        context = self._context
+        topics: list[tuple[Topic, list[FetchedPartition]]] = []
+        for topic, result in context.tell(self._results):
+            if topics and topics[-1][0] == topic:
+                topics[-1][1].append(result)
+            else:
+                topics.append((topic, [result]))
+        self._call.respond_payload(encode_fetch_response(self._call.version, topics, session_id=context.session_id))
+
+
+def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Where the reader's log left ours, if it did (KIP-595): it must go back to there."""
+    end = partition.log.end_offset_for_epoch(last_epoch)
+    if end is None:
+        return None
+    if end.epoch < last_epoch or end.end_offset < offset:
+        return end.epoch, end.end_offset
+    return None

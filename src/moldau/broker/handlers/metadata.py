@@ -1,0 +1,139 @@
+"""Metadata (key 3), versions 0-13. Brokers, and topics by name, by id (10-13), or all of them.
+
+A topic that does not exist is created on the way when both client and `auto.create.topics.enable` allow it; the answer
+then already has it. Partitions name leader, replicas, ISR and those that are offline, as the image has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from moldau.broker.auto_create import auto_create_topics
+from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
+from moldau.wire import ZERO_UUID, ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+Topic = m.MetadataResponse.MetadataResponseTopic
+_ALLOWED_TOPIC_OPERATIONS = 0b0000_1101_1111_1000  # read … alter configs, as Kafka numbers its ACL operations
+_ALLOWED_CLUSTER_OPERATIONS = 0b1_1111_1011_0000
+
+
+def handle(
+    broker: Broker, call: Call, request: m.MetadataRequest
+) -> m.MetadataResponse | Awaitable[m.MetadataResponse]:
+    topics = request.topics
+    if topics is None or (call.version == 0 and not topics):
+        return _answer(broker, call, request, _all_topics(broker, call))
+    by_id = any(topic.topic_id != ZERO_UUID for topic in topics)
+    if by_id:
+        if call.version < 12 and any(topic.name is not None for topic in topics if topic.topic_id != ZERO_UUID):
+            return _answer(
+                broker,
+                call,
+                request,
+                [_error(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
+            )
+        return _answer(broker, call, request, [_by_id(broker, call, topic.topic_id) for topic in topics])
+    names = list(dict.fromkeys(topic.name or "" for topic in topics))
+    may_create = request.allow_auto_topic_creation or call.version < 4
+    if may_create and broker.config.get_bool("auto.create.topics.enable"):
+        missing = [name for name in names if name not in broker.image.topics and reason_name_is_invalid(name) is None]
+        if missing:
+            return _create_and_answer(broker, call, request, names, missing)
+    return _answer(broker, call, request, [_by_name(broker, call, name) for name in names])
+
+
+async def _create_and_answer(
+    broker: Broker, call: Call, request: m.MetadataRequest, names: list[str], missing: list[str]
+) -> m.MetadataResponse:
+    errors = await auto_create_topics(broker, missing)
+    topics = [
+        _error(name, ZERO_UUID, errors[name]) if name in errors else _by_name(broker, call, name) for name in names
+    ]
+    return _answer(broker, call, request, topics)
+
+
+def _answer(broker: Broker, call: Call, request: m.MetadataRequest, topics: list[Topic]) -> m.MetadataResponse:
+    listener = call.connection.listener_name
+    response = m.MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics)
+    for registered in broker.image.brokers.values():
+        endpoint = next((each for each in registered.endpoints if each.name == listener), None)
+        if endpoint is not None and not registered.fenced:
+            response.brokers.append(
+                m.MetadataResponse.MetadataResponseBroker(
+                    registered.broker_id, endpoint.host, endpoint.port, registered.rack
+                )
+            )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = _ALLOWED_CLUSTER_OPERATIONS
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = _ALLOWED_TOPIC_OPERATIONS
+    return response
+
+
+def _all_topics(broker: Broker, call: Call) -> list[Topic]:
+    return [_describe(broker.image, topic, call) for topic in broker.image.topics.values()]
+
+
+def _by_name(broker: Broker, call: Call, name: str) -> Topic:
+    topic = broker.image.topics.get(name)
+    if topic is not None:
+        return _describe(broker.image, topic, call)
+    invalid = reason_name_is_invalid(name) is not None
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _error(name, ZERO_UUID, code)
+
+
+def _by_id(broker: Broker, call: Call, topic_id: bytes) -> Topic:
+    topic = broker.image.topic_by_id(topic_id)
+    if topic is None:
+        return _error(None if call.version >= 12 else "", topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return _describe(broker.image, topic, call)
+
+
+def _error(name: str | None, topic_id: bytes, code: ErrorCode) -> Topic:
+    return Topic(code, name, topic_id, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describe(image: ClusterImage, topic: TopicImage, call: Call) -> Topic:
+    listener = call.connection.listener_name
+    return Topic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        topic.name in INTERNAL_TOPICS,
+        [_partition(image, index, partition, listener) for index, partition in topic.partitions.items()],
+    )
+
+
+def _partition(
+    image: ClusterImage, index: int, partition: PartitionImage, listener: str
+) -> m.MetadataResponse.MetadataResponsePartition:
+    offline = [replica for replica in partition.replicas if not _is_online(image, replica, listener)]
+    code = ErrorCode.NONE
+    if partition.leader == NO_LEADER:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    elif partition.leader in offline:
+        code = ErrorCode.LISTENER_NOT_FOUND
+    return m.MetadataResponse.MetadataResponsePartition(
+        code,
+        index,
+        partition.leader,
+        partition.leader_epoch,
+        list(partition.replicas),
+        list(partition.isr),
+        offline,
+    )
+
+
+def _is_online(image: ClusterImage, broker_id: int, listener: str) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced and any(each.name == listener for each in broker.endpoints)

@@ -1,0 +1,137 @@
+"""Produce (key 0), versions 3-13. Topics by name up to version 12, by id from 13 on.
+
+Each partition's batch is appended where it lies in the frame; nothing is done per record. acks=1 is answered at once,
+acks=all when the high watermark has passed the batch, acks=0 not at all: there, an error closes the connection so that
+the producer notices. Version 0-2 are advertised but refused, as Apache Kafka does for the sake of librdkafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas import PartitionUnavailable
+from moldau.controller.names import INTERNAL_TOPICS
+from moldau.log.errors import LogError
+from moldau.wire import ErrorCode
+from moldau.wire.produce import ProduceOutcome, decode_produce_request, encode_produce_response
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.partition import Partition
+
+_ACKS_ALL = -1
+_ADMIN_CLIENT_ID = "__admin_client"
+
+# What happened to each topic's partitions, in the order of the request.
+Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
+
+
+def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+    request = decode_produce_request(frame, position, call.version)
+    acks = request.acks
+    if acks not in (_ACKS_ALL, 0, 1):
+        _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
+    outcomes: Outcomes = []
+    appended: list[tuple[Partition, int, bool]] = []
+    failed = False
+    for topic, batches_by_partition in request.topics:
+        of_topic: list[ProduceOutcome] = []
+        for index, batches in batches_by_partition:
+            try:
+                partition = broker.replicas.leader(topic, index)
+                if partition.topic in INTERNAL_TOPICS and not may_write_internal:
+                    raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)  # noqa: TRY301 - one place answers
+                if acks == _ACKS_ALL and not partition.has_enough_replicas:
+                    raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301 - as above
+                info = partition.append(batches or memoryview(b""))
+            except PartitionUnavailable as error:
+                failed = True
+                of_topic.append(ProduceOutcome(index, error.code))
+            except LogError as error:
+                failed = True
+                of_topic.append(
+                    ProduceOutcome(index, error.code, error_message=str(error), record_errors=error.record_errors)
+                )
+            else:
+                of_topic.append(
+                    ProduceOutcome(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+                )
+                appended.append((partition, info.last_offset + 1, info.needs_flush))
+        outcomes.append((topic, of_topic))
+    if acks == 0:
+        if failed:
+            call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
+        else:
+            call.slot.complete_nothing()
+    elif all(_is_settled(each, acks) for each in appended):
+        call.respond_payload([encode_produce_response(call.version, outcomes)])
+    else:
+        deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+        delayed = _DelayedProduce(call, acks, outcomes, appended)
+        broker.produce_purgatory.watch(delayed, [partition.key for partition, _, _ in appended], deadline_ms)
+    for partition, _, needs_flush in appended:
+        if needs_flush:
+            broker.flush_soon(partition)
+        broker.fetch_purgatory.check_and_complete(partition.key)
+
+
+def _is_settled(append: tuple[Partition, int, bool], acks: int) -> bool:
+    """Whether the batch is where this `acks` wants it: on the disk if the topic demands a flush, on all replicas."""
+    partition, required_offset, needs_flush = append
+    log = partition.log
+    if needs_flush and log.flushed_offset < required_offset:
+        return False
+    return acks != _ACKS_ALL or log.high_watermark >= required_offset
+
+
+class _DelayedProduce:
+    """Waits until every batch is settled, or the request's timeout."""
+
+    __slots__ = ("_acks", "_appended", "_call", "_outcomes")
+
+    def __init__(self, call: Call, acks: int, outcomes: Outcomes, appended: list[tuple[Partition, int, bool]]) -> None:
+        self._call = call
+        self._acks = acks
+        self._outcomes = outcomes
+        self._appended = appended
+
+    def is_ready(self) -> bool:
+        return all(_is_settled(each, self._acks) or not each[0].is_leader for each in self._appended)
+
+    def on_complete(self, expired: bool) -> None:
+        errors: dict[tuple[bytes, int], ErrorCode] = {}
+        for append in self._appended:
+            partition = append[0]
+            if not partition.is_leader:
+                errors[partition.key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif not _is_settled(append, self._acks):
+                errors[partition.key] = ErrorCode.REQUEST_TIMED_OUT
+            elif self._acks == _ACKS_ALL and not partition.has_enough_replicas:
+                errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if errors:
+            names = {partition.topic: partition.topic_id for partition, _, _ in self._appended}
+            self._outcomes = [
+                (
+                    topic,
+                    [
+                        outcome._replace(error_code=code, base_offset=-1)
+                        if (code := errors.get((names.get(topic, topic), outcome.partition)))  # type: ignore[arg-type]  # a name or an id
+                        else outcome
+                        for outcome in of_topic
+                    ],
+                )
+                for topic, of_topic in self._outcomes
+            ]
+        self._call.respond_payload([encode_produce_response(self._call.version, self._outcomes)])
+
+
+def _answer_all(
+    call: Call, topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]], code: ErrorCode
+) -> None:
+    outcomes: Outcomes = [
+        (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
+    ]
+    call.respond_payload([encode_produce_response(call.version, outcomes)])

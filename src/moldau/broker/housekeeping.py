@@ -1,0 +1,54 @@
+"""The log room's jobs (flushing, checkpoints, retention, cleaning, removal), run in threads beside the traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from moldau.log.errors import LogError
+from moldau.log.jobs import Job
+from moldau.log.log_manager import LogManager
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.25
+
+
+class Housekeeping:
+    """Belongs to the event loop."""
+
+    def __init__(self, logs: LogManager, executor: Executor) -> None:
+        self._logs = logs
+        self._executor = executor
+        self._ticking: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            try:
+                jobs = self._logs.tick()
+            except Exception:  # one bad log must not end the care for all others
+                _log.exception("housekeeping failed")
+                continue
+            for job in jobs:
+                task = loop.create_task(self._run(job))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _run(self, job: Job) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
+        try:
+            job.finish()
+        except LogError as error:
+            _log.error("%s failed: %s", type(job).__name__, error)
+
+    async def stop(self) -> None:
+        """Let running jobs end: they hold files of logs that are about to be closed."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

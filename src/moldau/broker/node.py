@@ -1,0 +1,207 @@
+"""A node from start to stop: dirs, metadata, registration, listeners; and the same backwards.
+
+The order of a start is the order of trust: the dirs are ours, the metadata is read and a new epoch begun, the logs are
+opened and recovered, the sockets are bound (their ports go into the registration), this broker is registered and
+unfenced, and only then are requests taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from moldau.broker.broker import Broker
+from moldau.broker.config import BrokerConfig, Endpoint, topic_settings_for
+from moldau.broker.config_rules import TableRules
+from moldau.broker.controller import LocalController
+from moldau.broker.dispatch import Dispatcher
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.flusher import Flusher
+from moldau.broker.housekeeping import Housekeeping
+from moldau.broker.identity import identify
+from moldau.broker.metadata_log import MetadataLog
+from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
+from moldau.broker.replicas import ReplicaManager
+from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, bootstrap_records, diff
+from moldau.log.config import LogConfig
+from moldau.log.log_manager import LogManager, ManagerSettings
+from moldau.net import ConnectionLimits, Listener, LoopTimers, NetSettings, Reactor
+from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
+
+_log = logging.getLogger(__name__)
+_DRAIN_MS = 2_000
+_WORKERS = 4
+
+
+class Node:
+    """Lives on one running event loop, which it may block while it starts."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.random = random or SystemRandom()
+        self.disk = disk or RealDisk()
+        self.broker: Broker
+        self._listeners: dict[str, Listener] = {}
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Where each listener is bound."""
+        return {name: (listener.host, listener.port) for name, listener in self._listeners.items()}
+
+    async def start(self) -> None:
+        """Return when clients may connect."""
+        config = self.config
+        loop = asyncio.get_running_loop()
+        self._timers = LoopTimers(loop, self.clock)
+        self._executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
+        logs = LogManager(
+            config.log_dirs,
+            disk=self.disk,
+            clock=self.clock,
+            random=self.random,
+            settings=_manager_settings(config),
+            config_for=self._log_config_for,
+        )
+        logs.open_dirs()
+        cluster_id = identify(logs.online_dirs, config.node_id, self.disk, self.random)
+        self.broker = broker = Broker(
+            config=config,
+            cluster_id=cluster_id,
+            loop=loop,
+            clock=self.clock,
+            random=self.random,
+            wheel=self._timers.wheel,
+            logs=logs,
+            fetch_sessions=FetchSessions(
+                self.random,
+                config.get_int("max.incremental.fetch.session.cache.slots"),
+            ),
+        )
+        broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
+        broker.metadata_log = metadata = MetadataLog(
+            logs.context, config.metadata_log_dir, config.node_id, self._publish
+        )
+        metadata.open()
+        logs.open()
+        previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
+        broker.replicas = ReplicaManager(logs, config.node_id, config)
+        broker.controller = self._controller(broker, metadata)
+        self._publish(broker.image, metadata.committed)
+        if not metadata.committed.features:
+            await metadata.append(bootstrap_records())
+        self._dispatcher = Dispatcher(broker)
+        endpoints = self._listen(loop)
+        await register_this_broker(broker, endpoints, previous_epoch)
+        await unfence_this_broker(broker)
+        self._housekeeping = Housekeeping(logs, self._executor)
+        self._housekeeping.start()
+        self._dispatcher.open()
+
+    def _log_config_for(self, topic: str) -> LogConfig:
+        overrides = self.broker.metadata_log.latest.config(ResourceType.TOPIC, topic)
+        return topic_settings_for(overrides, self.config).log
+
+    def _controller(self, broker: Broker, metadata: MetadataLog) -> LocalController:
+        sessions = BrokerSessions(self.config.get_int("broker.session.timeout.ms"))
+        sessions.activate(metadata.committed, self.clock.monotonic_ms(), broker.node_id)
+        context = ControllerContext(
+            rules=TableRules(lambda: broker.config),
+            random=self.random,
+            node_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            quorum_ids=(broker.node_id,),
+        )
+        return LocalController(broker, metadata, context, sessions)
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> list[Endpoint]:
+        """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
+        config = self.config
+        self._reactor = Reactor(loop, self.clock, self._timers.wheel, _net_settings(config), _limits(config))
+        for each in config.broker_listeners:
+            listener = self._reactor.listen(each.host or "0.0.0.0", each.port, self._dispatcher, name=each.listener)  # noqa: S104 - an empty host means all interfaces, as in Kafka
+            self._listeners[each.listener] = listener
+        return [
+            each._replace(port=each.port or self._listeners[each.listener].port, host=each.host or "localhost")
+            for each in config.advertised_listeners
+        ]
+
+    def _publish(self, before: ClusterImage, after: ClusterImage) -> None:
+        """The cluster changed: act on it before anybody is told that it did."""
+        broker = self.broker
+        broker.image = after
+        delta = diff(before, after)
+        for topic in delta.topics_deleted:
+            for index in topic.partitions:
+                partition = broker.replicas.get(topic.topic_id, index)
+                if partition is not None:
+                    partition.is_leader = False
+        broker.replicas.apply(after, delta, broker.config)
+        for topic in delta.topics_deleted:
+            for index in topic.partitions:
+                _wake(broker, (topic.topic_id, index))
+
+    async def stop(self) -> None:
+        """Shut down cleanly: the next start needs no recovery."""
+        broker = self.broker
+        await announce_shutdown(broker)
+        broker.fetch_purgatory.force_complete_everything()
+        broker.produce_purgatory.force_complete_everything()
+        await self._reactor.stop(_DRAIN_MS)
+        await self._dispatcher.stop()
+        await self._housekeeping.stop()
+        await broker.flusher.stop()
+        await broker.metadata_log.close()
+        broker.logs.close(broker.broker_epoch)
+        self._timers.close()
+        self._executor.shutdown()
+
+
+def _wake(broker: Broker, key: tuple[bytes, int]) -> None:
+    broker.produce_purgatory.check_and_complete(key)
+    broker.fetch_purgatory.check_and_complete(key)
+
+
+def _net_settings(config: BrokerConfig) -> NetSettings:
+    return NetSettings(
+        max_frame_bytes=config.get_int("socket.request.max.bytes"),
+        max_idle_ms=config.get_int("connections.max.idle.ms"),
+        queued_max_bytes=config.get_int("queued.max.request.bytes"),
+        send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+        receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
+        backlog=config.get_int("socket.listen.backlog.size"),
+    )
+
+
+def _limits(config: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        max_connections=config.get_int("max.connections"),
+        max_per_address=config.get_int("max.connections.per.ip"),
+        per_address_overrides=config.max_connections_per_ip_overrides,
+        max_creation_rate=config.get_int("max.connection.creation.rate"),
+    )
+
+
+def _manager_settings(config: BrokerConfig) -> ManagerSettings:
+    return ManagerSettings(
+        flush_scheduler_interval_ms=config.get_int("log.flush.scheduler.interval.ms"),
+        flush_offset_checkpoint_interval_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
+        flush_start_offset_checkpoint_interval_ms=config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
+        high_watermark_checkpoint_interval_ms=config.get_int("replica.high.watermark.checkpoint.interval.ms"),
+        retention_check_interval_ms=config.get_int("log.retention.check.interval.ms"),
+        producer_id_expiration_check_interval_ms=config.get_int("producer.id.expiration.check.interval.ms"),
+        cleaner_enable=config.get_bool("log.cleaner.enable"),
+        cleaner_backoff_ms=config.get_int("log.cleaner.backoff.ms"),
+        cleaner_threads=config.get_int("log.cleaner.threads"),
+        cleaner_dedupe_buffer_bytes=config.get_int("log.cleaner.dedupe.buffer.size"),
+        cleaner_io_max_bytes_per_second=config.get_float("log.cleaner.io.max.bytes.per.second"),
+        recovery_threads_per_data_dir=config.get_int("num.recovery.threads.per.data.dir"),
+    )
