@@ -8,6 +8,7 @@ that nobody waits.
 from __future__ import annotations
 
 from moldau.transactions.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.transactions.replies import error_code
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -61,7 +62,7 @@ class ProducerIdAllocator:
     def on_response(self, response: m.AllocateProducerIdsResponse, monotonic_ms: float) -> ErrorCode:
         """Take the block; any error (a stale broker epoch, say) is tried again after a pause. Returns the error,
         for the log."""
-        error = ErrorCode(response.error_code)
+        error = error_code(response.error_code)
         start, length = response.producer_id_start, response.producer_id_len
         if error is ErrorCode.NONE and not self._is_sane(start, length):
             error = ErrorCode.UNKNOWN_SERVER_ERROR

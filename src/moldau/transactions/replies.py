@@ -128,6 +128,14 @@ def end_txn_version(api_version: int) -> int:
     return 2 if api_version >= _EPOCH_BUMP_SINCE else 0
 
 
+def error_code(number: int) -> ErrorCode:
+    """The error code with this number; one that a later release of a peer made up is an unknown error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def _known(error: ErrorCode, api_version: int, fenced_since: int) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH

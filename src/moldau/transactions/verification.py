@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from moldau.transactions.config import TransactionConfig
 from moldau.transactions.metadata import TopicPartition
-from moldau.transactions.replies import AddPartitionsTransaction
+from moldau.transactions.replies import AddPartitionsTransaction, error_code
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -165,7 +165,7 @@ class TransactionVerifier:
         effects.sends.append(Send(node_id, m.AddPartitionsToTxnRequest(transactions=transactions)))
 
     def on_response(self, node_id: int, response: m.AddPartitionsToTxnResponse, monotonic_ms: float) -> VerifierEffects:
-        error = ErrorCode(response.error_code)
+        error = error_code(response.error_code)
         if error is not ErrorCode.NONE:
             # This broker may not act for the cluster: the client cannot help it, and must abort.
             is_forbidden = error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -267,7 +267,7 @@ def _union(sets: Iterable[frozenset[TopicPartition]]) -> frozenset[TopicPartitio
 
 def _errors_of(result: m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
+        TopicPartition(topic.name, partition.partition_index): error_code(partition.partition_error_code)
         for topic in result.topic_results
         for partition in topic.results_by_partition
     }
