@@ -1,0 +1,5 @@
+"""`python -m moldau.cli`, the same as `moldau`."""
+
+from moldau.cli import main
+
+main()

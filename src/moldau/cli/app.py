@@ -1,0 +1,32 @@
+"""All commands in one place. Each lives in a file of its own and imports what it needs when it runs."""
+
+import typer
+
+from moldau.cli import consume, produce, serve, topic
+
+app = typer.Typer(
+    name="moldau",
+    help="Apache Kafka's design in Python: a broker for stock Kafka clients, and tools for any Kafka cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(topic.app, name="topic")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from moldau import __version__
+
+        typer.echo(f"moldau {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Apache Kafka's design in Python: a broker for stock Kafka clients, and tools for any Kafka cluster."""

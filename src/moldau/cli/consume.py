@@ -1,0 +1,92 @@
+"""`moldau consume TOPIC`: records become lines on standard output."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    TIMEOUT_SECONDS,
+    BootstrapServer,
+    client_settings,
+    fail,
+    kafka_errors,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic to read.")],
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="From the first record, not the next.")
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after so many records.")
+    ] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", "-e", help="Stop at the end of the topic.")] = False,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-k", metavar="TEXT", help="Show keys too, with this in between.")
+    ] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """Show the records of a topic, one a line, until stopped. Joins no group and commits nothing."""
+    from confluent_kafka import Consumer
+
+    settings = client_settings(
+        bootstrap_server,
+        **{"group.id": "moldau-cli", "enable.auto.commit": False, "enable.partition.eof": True},
+    )
+    with kafka_errors(bootstrap_server):
+        consumer = Consumer(settings)
+        try:
+            _show(consumer, topic, from_beginning, max_records, exit_at_end, key_separator)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            consumer.close()
+
+
+def _show(
+    consumer: Consumer,
+    topic: str,
+    from_beginning: bool,
+    max_records: int | None,
+    exit_at_end: bool,
+    key_separator: str | None,
+) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, TopicPartition
+
+    found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+    if found.error is not None:
+        fail(f"no such topic: {topic} (`moldau topic list` shows what there is)")
+    start = OFFSET_BEGINNING if from_beginning else OFFSET_END
+    consumer.assign([TopicPartition(topic, index, start) for index in found.partitions])
+    unfinished = set(found.partitions)
+    shown = 0
+    while max_records is None or shown < max_records:
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            sys.stdout.buffer.write(_line(message, key_separator))
+            sys.stdout.buffer.flush()
+            shown += 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            unfinished.discard(message.partition())
+            if exit_at_end and not unfinished:
+                return
+        else:
+            fail(error.str())
+
+
+def _line(message: Message, key_separator: str | None) -> bytes:
+    value = message.value() or b""
+    if key_separator is None:
+        return value + b"\n"
+    return (message.key() or b"") + key_separator.encode() + value + b"\n"

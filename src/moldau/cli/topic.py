@@ -1,0 +1,124 @@
+"""`moldau topic create|list|describe|delete`, on any Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    TIMEOUT_SECONDS,
+    BootstrapServer,
+    admin_client,
+    fail,
+    kafka_errors,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+
+@app.command()
+def create(
+    names: Names,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1 leaves it to the broker.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="-1 leaves it to the broker.")
+    ] = -1,
+    configs: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """Create topics."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    settings = {}
+    for pair in configs or ():
+        key, equals, value = pair.partition("=")
+        if not equals:
+            fail(f"--config {pair}: give KEY=VALUE, for example retention.ms=60000")
+        settings[key] = value
+    topics = [NewTopic(name, partitions, replication_factor, config=settings) for name in names]
+    with kafka_errors(bootstrap_server):
+        admin = admin_client(bootstrap_server)
+        for name, future in admin.create_topics(topics).items():
+            try:
+                future.result(TIMEOUT_SECONDS)
+            except KafkaException as error:
+                if not (if_not_exists and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
+                    raise
+            else:
+                typer.echo(f"created {name}")
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Also topics the cluster keeps for itself.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """List topics, one a line."""
+    with kafka_errors(bootstrap_server):
+        found = admin_client(bootstrap_server).list_topics(timeout=TIMEOUT_SECONDS)
+    for name in sorted(found.topics):
+        if internal or not name.startswith("__"):
+            typer.echo(name)
+
+
+@app.command()
+def describe(names: Names, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER) -> None:
+    """Show partitions, leaders, replicas, and the settings that differ from the defaults."""
+    with kafka_errors(bootstrap_server):
+        admin = admin_client(bootstrap_server)
+        found = admin.list_topics(timeout=TIMEOUT_SECONDS)
+        missing = [name for name in names if name not in found.topics]
+        if missing:
+            fail(f"no such topic: {', '.join(missing)} (`moldau topic list` shows what there is)")
+        for name in names:
+            _describe(found, name, _own_settings(admin, name))
+
+
+def _own_settings(admin: AdminClient, name: str) -> dict[str, str]:
+    from confluent_kafka.admin import ConfigResource, ConfigSource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    (future,) = admin.describe_configs([resource]).values()
+    entries = future.result(TIMEOUT_SECONDS).values()
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {entry.name: entry.value for entry in entries if entry.source == own}
+
+
+def _describe(found: ClusterMetadata, name: str, settings: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    topic = found.topics[name]
+    shown = ", ".join(f"{key}={value}" for key, value in sorted(settings.items())) or "defaults"
+    table = Table(title=f"{name}: {len(topic.partitions)} partitions, {shown}", title_justify="left")
+    for column in ("partition", "leader", "replicas", "in sync"):
+        table.add_column(column, justify="right")
+    for index, partition in sorted(topic.partitions.items()):
+        table.add_row(
+            str(index),
+            str(partition.leader),
+            " ".join(map(str, partition.replicas)),
+            " ".join(map(str, partition.isrs)),
+        )
+    Console().print(table)
+
+
+@app.command()
+def delete(names: Names, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER) -> None:
+    """Delete topics and everything in them."""
+    with kafka_errors(bootstrap_server):
+        admin = admin_client(bootstrap_server)
+        for name, future in admin.delete_topics(list(names)).items():
+            future.result(TIMEOUT_SECONDS)
+            typer.echo(f"deleted {name}")
