@@ -1,9 +1,10 @@
 """Where the replicas of new partitions go: spread over racks first, then over the brokers of a rack.
 
-Racks are taken in turn, each partition starting one further than the last, and so are the brokers within a rack; the
-starts are random. Leaders are therefore spread evenly, and no rack has two replicas of a partition while another has
-none. Fenced brokers come last, and never first in the list: the first replica leads, and must be there to do so.
-When every unfenced broker has led once, racks and brokers are shuffled, lest the same neighbours meet again.
+The rules are those of Kafka's striped placer: no rack has two replicas of a partition while another has none; fenced
+brokers come last within their rack; the first replica, which leads, is never on a fenced one. How they are kept is our
+own, and stricter about balance: within a request every unfenced broker leads equally often (give or take one), whatever
+the sizes of the racks, and followers go to the least loaded. The order is drawn anew each time everybody has led once,
+so that a broker's replicas are spread over many others, and its load too when it fails.
 """
 
 from collections.abc import Iterable
@@ -22,45 +23,12 @@ class UsableBroker(NamedTuple):
     fenced: bool
 
 
-class _Ring:
-    """Brokers handed out in turn. Each partition (`round_`) starts one further and gets every broker at most once."""
-
-    __slots__ = ("_brokers", "_round", "_start", "_taken")
-
-    def __init__(self, brokers: list[int], random: Random) -> None:
-        self._brokers = sorted(brokers)
-        self._start = random.below(len(brokers)) if brokers else 0
-        self._taken = 0
-        self._round = 0
-
-    def shuffle(self, random: Random) -> None:
-        shuffle(self._brokers, random)
-
-    def next(self, round_: int) -> int | None:
-        count = len(self._brokers)
-        if not count:
-            return None
-        if round_ != self._round:
-            self._round = round_
-            self._taken = 0
-            self._start = (self._start + 1) % count
-        if self._taken >= count:
-            return None
-        broker = self._brokers[(self._taken + self._start) % count]
-        self._taken += 1
-        return broker
-
-
 class _Rack:
-    __slots__ = ("fenced", "unfenced")
+    __slots__ = ("brokers", "load")
 
-    def __init__(self, brokers: list[UsableBroker], random: Random) -> None:
-        self.fenced = _Ring([b.broker_id for b in brokers if b.fenced], random)
-        self.unfenced = _Ring([b.broker_id for b in brokers if not b.fenced], random)
-
-    def next(self, round_: int) -> int | None:
-        broker = self.unfenced.next(round_)
-        return self.fenced.next(round_) if broker is None else broker
+    def __init__(self) -> None:
+        self.brokers: list[UsableBroker] = []
+        self.load = 0
 
 
 def place(brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, random: Random) -> list[list[int]]:
@@ -76,49 +44,44 @@ def place(brokers: Iterable[UsableBroker], partitions: int, replication_factor: 
             f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
             "broker(s) are registered or some brokers have all their log directories cordoned."
         )
-    by_rack: dict[str, list[UsableBroker]] = {}
+    by_name: dict[str | None, _Rack] = {}
     for broker in usable:
-        by_rack.setdefault(broker.rack or "", []).append(broker)
-    racks = [_Rack(by_rack[name], random) for name in sorted(by_rack)]
-    start = random.below(len(racks))
-    round_ = 0
+        by_name.setdefault(broker.rack, _Rack()).brokers.append(broker)
+    racks = list(by_name.values())
+    rack_of = {broker.broker_id: by_name[broker.rack] for broker in usable}
+    load = dict.fromkeys(rack_of, 0)
+    leaders: list[int] = []
     placed = []
-    for _ in range(partitions):
-        # A single broker would be shuffled forever.
-        if round_ == unfenced and unfenced > 1:
-            shuffle(racks, random)
-            for rack in racks:
-                rack.fenced.shuffle(random)
-                rack.unfenced.shuffle(random)
-            round_ = 0
-        placed.append(_place_one(racks, start % len(racks), round_, replication_factor))
-        round_ += 1
-        start = start % len(racks) + 1
+    for number in range(partitions):
+        if number % unfenced == 0:
+            leaders = _draw_leaders(racks, random)
+        replicas = [leaders[number % unfenced]]
+        while len(replicas) < replication_factor:
+            replicas.append(_next_follower(racks, rack_of, load, replicas))
+        for replica in replicas:
+            load[replica] += 1
+            rack_of[replica].load += 1
+        placed.append(replicas)
     return placed
 
 
-def _place_one(racks: list[_Rack], start: int, round_: int, replication_factor: int) -> list[int]:
-    count = len(racks)
-    replicas: list[int] = []
-    leader_rack = start
-    while not replicas:
-        leader = racks[leader_rack].unfenced.next(round_)
-        if leader is None:
-            leader_rack = (leader_rack + 1) % count
-        else:
-            replicas.append(leader)
-    rack = start
-    skip_leader_rack = True
-    while len(replicas) < replication_factor:
-        if rack == leader_rack and skip_leader_rack:
-            # It has its replica; its turn comes again once every other rack has had one.
-            skip_leader_rack = False
-        else:
-            broker = racks[rack].next(round_)
-            if broker is not None:
-                replicas.append(broker)
-        rack = (rack + 1) % count
-    return replicas
+def _draw_leaders(racks: list[_Rack], random: Random) -> list[int]:
+    """Every unfenced broker once, racks in turn, otherwise in random order (which stays the racks' own from now on)."""
+    shuffle(racks, random)
+    for rack in racks:
+        shuffle(rack.brokers, random)
+    columns = [[broker.broker_id for broker in rack.brokers if not broker.fenced] for rack in racks]
+    deepest = max(len(column) for column in columns)
+    return [column[depth] for depth in range(deepest) for column in columns if depth < len(column)]
+
+
+def _next_follower(racks: list[_Rack], rack_of: dict[int, _Rack], load: dict[int, int], replicas: list[int]) -> int:
+    """Out of the rack with the fewest replicas of this partition, then with the least load: its least loaded broker."""
+    present = [rack_of[replica] for replica in replicas]
+    open_racks = [rack for rack in racks if present.count(rack) < len(rack.brokers)]
+    rack = min(open_racks, key=lambda rack: (present.count(rack), rack.load / len(rack.brokers)))
+    candidates = [broker for broker in rack.brokers if broker.broker_id not in replicas]
+    return min(candidates, key=lambda broker: (broker.fenced, load[broker.broker_id])).broker_id
 
 
 def shuffle(items: list[T], random: Random) -> None:
