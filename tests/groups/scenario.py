@@ -253,6 +253,7 @@ class Scenario:
         self._send(client, m.LeaveGroupRequest(group_id=client.group, members=[identity]), 5)
 
     def client_commit(self, client: Client, words: list[str], options: Options) -> None:
+        self._learn(client, options)
         number = client.epoch if client.generation == -1 else client.generation
         generation = int(options.get("generation", options.get("epoch", number)))
         self._commit(client, client.group, words, options, self._member_id(client, options), generation)
@@ -407,7 +408,8 @@ class Scenario:
             case m.ConsumerGroupRegularExpressionKey():
                 return f"regex {key.group_id} {key.regular_expression}"
             case _:
-                return f"{type(key).__name__} {key.group_id}"
+                assert isinstance(key, m.ConsumerGroupPartitionMetadataKey)
+                return f"partition-metadata {key.group_id}"
 
     def _show_value(self, value: Any) -> str:
         match value:

@@ -19,4 +19,4 @@ def test_scenario(path: Path) -> None:
 
 
 def test_scenarios_exist() -> None:
-    assert len(list(FOLDER.glob("*.txt"))) >= 1
+    assert len(list(FOLDER.glob("*.txt"))) >= 20

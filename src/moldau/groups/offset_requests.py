@@ -16,7 +16,7 @@ from moldau.groups.classic import ClassicGroup, ClassicState
 from moldau.groups.classic_rebalance import restart_session
 from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.effects import GroupFailure, Producer, RequestContext
-from moldau.groups.offsets import CommittedOffset
+from moldau.groups.offsets import NO_EXPIRY, CommittedOffset
 from moldau.groups.records import encode_entry, offset_key
 from moldau.groups.replay import emit
 from moldau.groups.state import Group, ShardState
@@ -48,7 +48,7 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
         restart_session(state, group, group.members[request.member_id])  # a commit shows that the member lives
     now_ms = state.now.wall_ms
     retention_ms = request.retention_time_ms
-    expiry_ms = -1 if retention_ms == _NO_RETENTION else now_ms + retention_ms
+    expiry_ms = NO_EXPIRY if retention_ms == _NO_RETENTION else now_ms + retention_ms
     results = []
     for topic in request.topics:
         partitions = []
@@ -57,12 +57,13 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
             if error is ErrorCode.NONE:
                 value = m.OffsetCommitValue(
                     offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.committed_metadata or "",
                     commit_timestamp=now_ms,
                     expire_timestamp=expiry_ms,
-                    topic_id=_topic_id(state, topic.name, topic.topic_id),
                 )
+                if expiry_ms == NO_EXPIRY:  # the record version with an expiry time has neither of these
+                    value.leader_epoch = partition.committed_leader_epoch
+                    value.topic_id = _topic_id(state, topic.name, topic.topic_id)
                 emit(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
             partitions.append(
                 m.OffsetCommitResponse.OffsetCommitResponsePartition(
