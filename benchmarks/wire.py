@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.rows import Row
 from kafka.protocol.metadata import MetadataResponse as KafkaPythonMetadataResponse
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from benchmarks.rows import Row
 from moldau.wire import decode, encode
 from moldau.wire import messages as m
 from moldau.wire.fetch import decode_fetch_request
@@ -51,6 +51,7 @@ def _fetch_request(topics: int, partitions: int) -> m.FetchRequest:
         topics=[
             m.FetchRequest.FetchTopic(
                 topic=f"topic-{number}",
+                topic_id=bytes([number] * 16),
                 partitions=[
                     m.FetchRequest.FetchPartition(index, 3, 123_456, -1, -1, 1 << 20) for index in range(partitions)
                 ],
@@ -89,8 +90,8 @@ def rows() -> list[Row]:
     read_produce = entity_reader(load_request_schema(0, 9))
     outcome = [("benchmark", [ProduceOutcome(0, 0, 42, -1, 0)])]
     produced = encode_produce_response(9, outcome)
-    one_topic, many_topics = (encode(_fetch_request(*shape), 12) for shape in ((1, 50), (50, 1)))
-    read_fetch = entity_reader(load_request_schema(1, 12))
+    one_topic, many_topics = (encode(_fetch_request(*shape), 13) for shape in ((1, 50), (50, 1)))
+    read_fetch = entity_reader(load_request_schema(1, 13))
     metadata = _metadata_response()
     metadata_bytes = encode(metadata, 12)
     theirs = KafkaPythonMetadataResponse.decode(metadata_bytes, version=12)
@@ -115,7 +116,7 @@ def rows() -> list[Row]:
         ),
         Row(
             "Fetch request, 1 topic x 50 partitions, decode",
-            microseconds(lambda: decode_fetch_request(one_topic, 0, 12)),
+            microseconds(lambda: decode_fetch_request(one_topic, 0, 13)),
             "us",
             {"kio": microseconds(lambda: read_fetch(one_topic, 0))},
             "<= 15",
@@ -123,7 +124,7 @@ def rows() -> list[Row]:
         ),
         Row(
             "Fetch request, 50 topics x 1 partition, decode",
-            microseconds(lambda: decode_fetch_request(many_topics, 0, 12)),
+            microseconds(lambda: decode_fetch_request(many_topics, 0, 13)),
             "us",
             {"kio": microseconds(lambda: read_fetch(many_topics, 0))},
             "",
@@ -146,9 +147,7 @@ def rows() -> list[Row]:
             "us",
             {
                 "kio": microseconds(lambda: entity_reader(kio_metadata)(metadata_bytes, 0)),
-                "kafka-python": microseconds(
-                    lambda: KafkaPythonMetadataResponse.decode(metadata_bytes, version=12)
-                ),
+                "kafka-python": microseconds(lambda: KafkaPythonMetadataResponse.decode(metadata_bytes, version=12)),
             },
             "",
             "lower",

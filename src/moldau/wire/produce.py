@@ -4,10 +4,11 @@ Batches are opaque here. A topic is named by a string up to version 12 and by it
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct, error
 from typing import NamedTuple
 
-from moldau.wire.primitives import MalformedFrame, decode_uvarint, encode_tags, encode_uvarint, skip_tags
+from moldau.wire.primitives import ONE_BYTE, MalformedFrame, encode_tags, encode_uvarint, finish_uvarint, skip_tags
 
 _FLEXIBLE = 9
 _TOPIC_IDS = 13
@@ -16,6 +17,7 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _INDEX_AND_SIZE = Struct(">ii")
+_INDEX_AND_BYTE = Struct(">iB")
 _UUID_BYTES = 16
 # index, error code, base offset, log append time, log start offset; then: no record errors, no message, no tags.
 _PLAIN_OUTCOME_9 = Struct(">ihqqqBBB")
@@ -23,6 +25,7 @@ _OUTCOME_9 = Struct(">ihqqq")
 _OUTCOME_5 = Struct(">ihqqq")
 _OUTCOME_3 = Struct(">ihqq")
 _LEADER = Struct(">iiB")
+_THROTTLE_AND_NO_TAGS = Struct(">iB")
 
 
 class ProduceFrame(NamedTuple):
@@ -31,6 +34,10 @@ class ProduceFrame(NamedTuple):
     timeout_ms: int
     # (topic name or id, [(partition, batches)])
     topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]]
+
+
+# A named tuple made without its own slow constructor: this happens for every request.
+_produce_frame: partial[ProduceFrame] = partial(tuple.__new__, ProduceFrame)
 
 
 class ProduceOutcome(NamedTuple):
@@ -65,15 +72,21 @@ def _beyond(what: str) -> MalformedFrame:
 def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> ProduceFrame:
     end = len(frame)
     transactional_id = None
-    size, position = decode_uvarint(frame, position)
+    size = frame[position]
+    position += 1
     if size:
+        if size > 127:
+            size, position = finish_uvarint(frame, position, size)
         stop = position + size - 1
         if stop > end:
             raise _beyond("transactional_id")
         transactional_id = str(frame[position:stop], "utf-8")
         position = stop
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
-    topic_count, position = decode_uvarint(frame, position + 6)
+    topic_count = frame[position + 6]
+    position += 7
+    if topic_count > 127:
+        topic_count, position = finish_uvarint(frame, position, topic_count)
     if topic_count > end - position + 1:
         raise _beyond("topic_data")
     if topic_count == 0:
@@ -85,22 +98,30 @@ def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> Pr
             stop = position + _UUID_BYTES
             topic = bytes(frame[position:stop])
         else:
-            size, position = decode_uvarint(frame, position)
+            size = frame[position]
+            position += 1
+            if size > 127:
+                size, position = finish_uvarint(frame, position, size)
             stop = position + size - 1
             topic = str(frame[position:stop], "utf-8") if size else ""
             if not size:
                 raise MalformedFrame("ProduceRequest: a topic name is null, which it must not be")
         if stop > end:
             raise _beyond("a topic name")
-        count, position = decode_uvarint(frame, stop)
+        count = frame[stop]
+        position = stop + 1
+        if count > 127:
+            count, position = finish_uvarint(frame, position, count)
         if count > end - position + 1:
             raise _beyond("partition_data")
         if count == 0:
             raise MalformedFrame("ProduceRequest: partition_data is null, which it must not be")
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count - 1):
-            (index,) = _INT32.unpack_from(frame, position)
-            size, position = decode_uvarint(frame, position + 4)
+            index, size = _INDEX_AND_BYTE.unpack_from(frame, position)
+            position += 5
+            if size > 127:
+                size, position = finish_uvarint(frame, position, size)
             if size:
                 stop = position + size - 1
                 if stop > end:
@@ -113,7 +134,7 @@ def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> Pr
         topics.append((topic, partitions))
         position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
     skip_tags(frame, position)
-    return ProduceFrame(transactional_id, acks, timeout_ms, topics)
+    return _produce_frame((transactional_id, acks, timeout_ms, topics))
 
 
 def _decode_plain(frame: memoryview, position: int) -> ProduceFrame:
@@ -170,24 +191,31 @@ def encode_produce_response(
     """The body of a Produce response. `node_endpoints` (id, host, port, rack) tell where the new leaders are."""
     if version < _FLEXIBLE:
         return _encode_plain(version, topics, throttle_time_ms)
-    out = bytearray(encode_uvarint(len(topics) + 1))
+    out: list[bytes] = [_count(len(topics))]
     for topic, outcomes in topics:
         if version >= _TOPIC_IDS:
-            out += topic  # type: ignore[arg-type]  # ids from version 13 on
+            out.append(topic)  # type: ignore[arg-type]  # ids from version 13 on
         else:
             name = topic.encode()  # type: ignore[union-attr]  # names up to version 12
-            out += encode_uvarint(len(name) + 1) + name
-        out += encode_uvarint(len(outcomes) + 1)
+            out.append(_count(len(name)) + name)
+        out.append(_count(len(outcomes)))
         for outcome in outcomes:
-            if outcome[5] is None and not outcome[6] and outcome[7] is None:
-                out += _PLAIN_OUTCOME_9.pack(outcome[0], outcome[1], outcome[2], outcome[3], outcome[4], 1, 0, 0)
+            index, code, base_offset, append_time_ms, start_offset, message, record_errors, leader = outcome
+            if message is None and leader is None and not record_errors:
+                out.append(_PLAIN_OUTCOME_9.pack(index, code, base_offset, append_time_ms, start_offset, 1, 0, 0))
             else:
-                out += _encode_outcome(outcome, version)
-        out += b"\0"
-    out += _INT32.pack(throttle_time_ms)
-    tags = _encode_endpoints(node_endpoints) if node_endpoints and version >= 10 else b""
-    out += encode_tags({0: tags}) if tags else b"\0"
-    return bytes(out)
+                out.append(_encode_outcome(outcome, version))
+        out.append(b"\0")
+    if node_endpoints and version >= 10:
+        out.append(_INT32.pack(throttle_time_ms) + encode_tags({0: _encode_endpoints(node_endpoints)}))
+    else:
+        out.append(_THROTTLE_AND_NO_TAGS.pack(throttle_time_ms, 0))
+    return b"".join(out)
+
+
+def _count(count: int) -> bytes:
+    """A compact length."""
+    return ONE_BYTE[count + 1] if count < 127 else encode_uvarint(count + 1)
 
 
 def _encode_outcome(outcome: ProduceOutcome, version: int) -> bytes:
