@@ -2,22 +2,29 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, java_command, run_tool
+from tests.interop.differential import NO_MASKS, Exchange, Masks, Side, differences, plain, run_scenario
 from tests.interop.peers.clients import Client, Record, go_client, java_client, kcat_consume, node_client, run_kcat
 from tests.interop.peers.kafka_python_suite import BROKER_PROPERTIES, run_suite
 from tests.interop.peers.workshop import PeerError, build_once, run
+from tests.interop.scenarios.catalogue import SCENARIOS
 
+from moldau.wire import messages as m
+
+# Recent: retention removes old records within half a minute of a broker's start.
+NOW_MS = time.time_ns() // 1_000_000
 FRESH = Callable[[str], str]
 RECORDS = [
-    Record("k1", "erster Wert: Über", (("trace", "abc"), ("empty", "")), 1_700_000_000_001),
-    Record(None, "no key", (), 1_700_000_000_002),
-    Record("k3", None, (), 1_700_000_000_003),
-    Record("k4", "x" * 5_000, (), 1_700_000_000_004),
+    Record("k1", "erster Wert: Über", (("trace", "abc"), ("empty", "")), NOW_MS + 1),
+    Record(None, "no key", (), NOW_MS + 2),
+    Record("k3", None, (), NOW_MS + 3),
+    Record("k4", "x" * 5_000, (), NOW_MS + 4),
 ]
 
 
@@ -190,3 +197,62 @@ def test_a_failing_peer_shows_what_it_printed() -> None:
 
 def test_all_clients_can_be_built() -> None:
     assert [make().name for make in (java_client, go_client, node_client)] == ["java", "go", "node"]
+
+
+@pytest.fixture(scope="module")
+def kafka_twins() -> Iterator[tuple[ApacheKafka, ApacheKafka]]:
+    with ApacheKafka() as one, ApacheKafka() as other:
+        yield one, other
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_two_kafkas_do_not_differ(name: str, kafka_twins: tuple[ApacheKafka, ApacheKafka]) -> None:
+    one, other = kafka_twins
+    assert run_scenario(SCENARIOS[name], ("one", one.bootstrap_servers), ("other", other.bootstrap_servers)) == []
+
+
+def trace_of(name: str, *answers: object, masks: Masks = NO_MASKS) -> Side:
+    side = Side(name, "nowhere:1")
+    side.trace = [Exchange(f"step {number}", "", plain(answer, masks)) for number, answer in enumerate(answers)]
+    return side
+
+
+def test_a_difference_is_named_with_its_path() -> None:
+    kind = m.MetadataResponse
+
+    def answer(error_code: int, topic_id: bytes) -> m.MetadataResponse:
+        partition = kind.MetadataResponsePartition(error_code=error_code, partition_index=0)
+        return kind(topics=[kind.MetadataResponseTopic(name="t", topic_id=topic_id, partitions=[partition])])
+
+    ours, theirs = trace_of("ours", answer(0, b"\1" * 16)), trace_of("theirs", answer(0, b"\2" * 16))
+    assert differences(ours, theirs) == []  # ids differ, and may
+    assert differences(trace_of("ours", answer(5, b"\1" * 16)), theirs) == [
+        "step 0: topics[0].partitions[0].error_code: ours 5, theirs 0"
+    ]
+    assert differences(trace_of("ours", answer(0, bytes(16))), theirs) == [
+        "step 0: topics[0].topic_id: ours '<not set>', theirs '<set>'"
+    ]
+
+
+def test_a_side_that_ends_early_or_goes_elsewhere_is_a_difference() -> None:
+    whole, early = trace_of("whole", 1, 2), trace_of("early", 1)
+    assert differences(early, whole) == ["early ended early: 'step 1' was answered by whole only"]
+    elsewhere = trace_of("elsewhere", 1)
+    elsewhere.note("another step", 2)
+    assert differences(elsewhere, whole) == ["elsewhere went on with 'another step', whole with 'step 1'"]
+
+
+def test_a_scenario_that_fails_everywhere_is_broken_not_equal(apache_kafka: ApacheKafka) -> None:
+    def broken(side: Side) -> None:
+        raise ValueError("of course")
+
+    both = ("one", apache_kafka.bootstrap_servers), ("other", apache_kafka.bootstrap_servers)
+    with pytest.raises(AssertionError, match="of course"):
+        run_scenario(broken, *both)
+
+
+def test_unordered_lists_are_compared_without_order_and_others_with_it() -> None:
+    forth, back = {"rows": [{"a": 1}, {"a": 2}]}, {"rows": [{"a": 2}, {"a": 1}]}
+    assert differences(trace_of("x", forth), trace_of("y", back)) != []
+    loose = Masks(unordered=("rows",))
+    assert differences(trace_of("x", forth, masks=loose), trace_of("y", back, masks=loose)) == []

@@ -343,8 +343,10 @@ func (t *tour) partitions() (map[string]any, error) {
 }
 
 func (t *tour) offsets() (map[string]any, error) {
+	// Recent, so that retention leaves the records alone; printed relative to this, so that runs can be compared.
+	first := time.Now().UnixMilli()
 	for i := range 10 {
-		made := &kgo.Record{Topic: t.topic, Partition: 0, Key: []byte("k"), Value: []byte("v"), Timestamp: time.UnixMilli(1_700_000_000_000 + int64(i))}
+		made := &kgo.Record{Topic: t.topic, Partition: 0, Key: []byte("k"), Value: []byte("v"), Timestamp: time.UnixMilli(first + int64(i))}
 		if err := t.producer(made); err != nil {
 			return nil, err
 		}
@@ -355,7 +357,7 @@ func (t *tour) offsets() (map[string]any, error) {
 		"latest":    func() (kadm.ListedOffsets, error) { return t.admin.ListEndOffsets(t.ctx, t.topic) },
 		"committed": func() (kadm.ListedOffsets, error) { return t.admin.ListCommittedOffsets(t.ctx, t.topic) },
 		"for_timestamp": func() (kadm.ListedOffsets, error) {
-			return t.admin.ListOffsetsAfterMilli(t.ctx, 1_700_000_000_004, t.topic)
+			return t.admin.ListOffsetsAfterMilli(t.ctx, first+4, t.topic)
 		},
 	} {
 		listed, err := list()
@@ -366,7 +368,11 @@ func (t *tour) offsets() (map[string]any, error) {
 		if !ok || found.Err != nil {
 			return line, fmt.Errorf("%s: %v", name, found.Err)
 		}
-		line[name] = fmt.Sprintf("%d at %d epoch %d", found.Offset, found.Timestamp, found.LeaderEpoch)
+		at := found.Timestamp
+		if at >= 0 {
+			at -= first
+		}
+		line[name] = fmt.Sprintf("%d at %d epoch %d", found.Offset, at, found.LeaderEpoch)
 	}
 	return line, nil
 }

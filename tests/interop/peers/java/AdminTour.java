@@ -35,7 +35,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * nothing that differs between two healthy single-node clusters, so two brokers can be compared line by line.
  */
 final class AdminTour {
-    private static final long FIRST_TIMESTAMP_MS = 1_700_000_000_000L;
+    // Recent, so that retention leaves the records alone; printed relative to this, so that runs can be compared.
+    private static final long FIRST_TIMESTAMP_MS = System.currentTimeMillis();
 
     private interface Step {
         void run(ObjectNode out) throws ExecutionException, InterruptedException;
@@ -196,7 +197,8 @@ final class AdminTour {
 
     private void putOffset(ObjectNode out, String name, OffsetSpec spec) throws ExecutionException, InterruptedException {
         ListOffsetsResultInfo found = admin.listOffsets(Map.of(first, spec)).partitionResult(first).get();
-        out.put(name, found.offset() + " at " + found.timestamp() + " epoch " + found.leaderEpoch().orElse(-1));
+        String time = found.timestamp() < 0 ? "none" : String.valueOf(found.timestamp() - FIRST_TIMESTAMP_MS);
+        out.put(name, found.offset() + " at " + time + " epoch " + found.leaderEpoch().orElse(-1));
     }
 
     private void deleteRecords(ObjectNode out) throws ExecutionException, InterruptedException {

@@ -106,6 +106,7 @@ async function admin() {
   const connection = client.admin();
   await connection.connect();
   const group = `${topic}-admin`;
+  const first = Date.now(); // recent, so that retention leaves the records alone
   const resource = { type: ConfigResourceTypes.TOPIC, name: topic };
   const steps = {
     create_topic: async () => ({
@@ -135,7 +136,7 @@ async function admin() {
     produce: async () => {
       const producer = client.producer({ allowAutoTopicCreation: false });
       await producer.connect();
-      const messages = Array.from({ length: 10 }, (_, i) => ({ partition: 0, key: "k", value: "v", timestamp: String(1700000000000 + i) }));
+      const messages = Array.from({ length: 10 }, (_, i) => ({ partition: 0, key: "k", value: "v", timestamp: String(first + i) }));
       const sent = await producer.send({ topic, messages });
       await producer.disconnect();
       return { offset: sent[0].baseOffset };
@@ -144,7 +145,7 @@ async function admin() {
       const byPartition = (list) => list.map((o) => ({ ...o })).sort((a, b) => a.partition - b.partition);
       return {
         ends: byPartition(await connection.fetchTopicOffsets(topic)),
-        for_timestamp: byPartition(await connection.fetchTopicOffsetsByTimestamp(topic, 1700000000004)),
+        for_timestamp: byPartition(await connection.fetchTopicOffsetsByTimestamp(topic, first + 4)),
       };
     },
     delete_records: async () => {
