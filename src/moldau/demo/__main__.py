@@ -1,0 +1,87 @@
+"""`make demo`: start a broker as a process of its own, send it records, read them back, stop it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from rich.console import Console
+
+RECORDS = 100_000
+TOPIC = "vltava"
+
+
+@contextmanager
+def broker(data_dir: str) -> Iterator[tuple[str, float]]:
+    """A broker process: its address, and the milliseconds it took to be ready."""
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "moldau", "serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            raise RuntimeError("the broker did not start; its messages are above")
+        try:
+            yield line.split()[1], (time.perf_counter() - started) * 1000
+        finally:
+            process.terminate()
+
+
+def send(address: str) -> float:
+    """Records per second into the topic, acknowledged by all in-sync replicas."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": RECORDS})
+    failures = []
+    started = time.perf_counter()
+    for number in range(RECORDS):
+        producer.produce(
+            TOPIC,
+            f"drop {number}",
+            str(number % 100),
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    producer.flush()
+    if failures:
+        raise RuntimeError(f"{len(failures)} records were not delivered: {failures[0]}")
+    return RECORDS / (time.perf_counter() - started)
+
+
+def receive(address: str) -> tuple[float, int]:
+    """Records per second out of it, and how many arrived in order and complete."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "demo", "enable.auto.commit": False, "log_level": 3})
+    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    started = time.perf_counter()
+    seen = 0
+    while seen < RECORDS:
+        messages = consumer.consume(10_000, timeout=20)
+        if not messages:
+            raise RuntimeError(f"only {seen} of {RECORDS} records came back")
+        for message in messages:
+            if message.error() is not None or message.value() != f"drop {seen}".encode():
+                raise RuntimeError(f"record {seen} came back as {message.value()!r}")
+            seen += 1
+    consumer.close()
+    return RECORDS / (time.perf_counter() - started), seen
+
+
+def main() -> None:
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as data_dir:
+        with broker(data_dir) as (address, milliseconds):
+            console.print(f"[bold]moldau serve[/] is ready on {address} after {milliseconds:.0f} ms")
+            rate = send(address)
+            console.print(f"librdkafka sent {RECORDS:,} records to topic [bold]{TOPIC}[/], {rate:,.0f} a second")
+            rate, seen = receive(address)
+            console.print(f"and read {seen:,} of them back, in order, {rate:,.0f} a second")
+        with broker(data_dir) as (address, milliseconds):
+            console.print(f"Stopped and started again in {milliseconds:.0f} ms: ", end="")
+            _, seen = receive(address)
+            console.print(f"all {seen:,} records are still there. [bold green]Done.[/]")
+
+
+if __name__ == "__main__":
+    main()
