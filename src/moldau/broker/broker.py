@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import BrokerConfig
+from moldau.broker.producer_ids import ProducerIds
+from moldau.broker.telemetry import Telemetry
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.log_manager import LogManager
 from moldau.seams import Clock, Random
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.broker.controller import LocalController
     from moldau.broker.fetch_sessions import FetchSessions
     from moldau.broker.flusher import Flusher
+    from moldau.broker.log_dir_moves import LogDirMoves
     from moldau.broker.metadata_log import MetadataLog
     from moldau.broker.partition import Partition
     from moldau.broker.replicas import ReplicaManager
@@ -40,6 +43,9 @@ class Broker:
     controller: LocalController = field(init=False)
     metadata_log: MetadataLog = field(init=False)
     flusher: Flusher = field(init=False)
+    moves: LogDirMoves = field(init=False)
+    producer_ids: ProducerIds = field(init=False)
+    telemetry: Telemetry = field(init=False)
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
     fetch_purgatory: Purgatory = field(init=False)
@@ -49,6 +55,9 @@ class Broker:
     def __post_init__(self) -> None:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
+        self.producer_ids = ProducerIds(self)
+        self.telemetry = Telemetry(self.random)
+        self.disconnect_listeners.append(self.telemetry.on_disconnect)
 
     @property
     def node_id(self) -> int:

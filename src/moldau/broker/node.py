@@ -16,10 +16,12 @@ from moldau.broker.config import BrokerConfig, Endpoint, topic_settings_for
 from moldau.broker.config_rules import TableRules
 from moldau.broker.controller import LocalController
 from moldau.broker.dispatch import Dispatcher
+from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
 from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import identify
+from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
 from moldau.broker.replicas import ReplicaManager
@@ -50,6 +52,8 @@ class Node:
         self.random = random or SystemRandom()
         self.disk = disk or RealDisk()
         self.broker: Broker
+        self._limits = ConnectionLimits()
+        _set_limits(self._limits, config)
         self._listeners: dict[str, Listener] = {}
 
     @property
@@ -94,6 +98,7 @@ class Node:
         logs.open()
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
         broker.replicas = ReplicaManager(logs, config.node_id, config)
+        broker.moves = LogDirMoves(broker)
         broker.controller = self._controller(broker, metadata)
         self._publish(broker.image, metadata.committed)
         if not metadata.committed.features:
@@ -108,7 +113,7 @@ class Node:
 
     def _log_config_for(self, topic: str) -> LogConfig:
         overrides = self.broker.metadata_log.latest.config(ResourceType.TOPIC, topic)
-        return topic_settings_for(overrides, self.config).log
+        return topic_settings_for(overrides, self.broker.config).log
 
     def _controller(self, broker: Broker, metadata: MetadataLog) -> LocalController:
         sessions = BrokerSessions(self.config.get_int("broker.session.timeout.ms"))
@@ -125,7 +130,7 @@ class Node:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> list[Endpoint]:
         """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
         config = self.config
-        self._reactor = Reactor(loop, self.clock, self._timers.wheel, _net_settings(config), _limits(config))
+        self._reactor = Reactor(loop, self.clock, self._timers.wheel, _net_settings(config), self._limits)
         for each in config.broker_listeners:
             listener = self._reactor.listen(each.host or "0.0.0.0", each.port, self._dispatcher, name=each.listener)  # noqa: S104 - an empty host means all interfaces, as in Kafka
             self._listeners[each.listener] = listener
@@ -139,6 +144,7 @@ class Node:
         broker = self.broker
         broker.image = after
         delta = diff(before, after)
+        self._reconfigure(updated_config(broker.config, after, delta))
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 partition = broker.replicas.get(topic.topic_id, index)
@@ -149,6 +155,14 @@ class Node:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
 
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        """Settings changed while running. What is read at each use needs nothing; these were copied at the start."""
+        if config is self.broker.config:
+            return
+        self.broker.config = config
+        self.broker.logs.settings = _manager_settings(config)
+        _set_limits(self._limits, config)
+
     async def stop(self) -> None:
         """Shut down cleanly: the next start needs no recovery."""
         broker = self.broker
@@ -157,6 +171,7 @@ class Node:
         broker.produce_purgatory.force_complete_everything()
         await self._reactor.stop(_DRAIN_MS)
         await self._dispatcher.stop()
+        await broker.moves.stop()
         await self._housekeeping.stop()
         await broker.flusher.stop()
         await broker.metadata_log.close()
@@ -181,13 +196,11 @@ def _net_settings(config: BrokerConfig) -> NetSettings:
     )
 
 
-def _limits(config: BrokerConfig) -> ConnectionLimits:
-    return ConnectionLimits(
-        max_connections=config.get_int("max.connections"),
-        max_per_address=config.get_int("max.connections.per.ip"),
-        per_address_overrides=config.max_connections_per_ip_overrides,
-        max_creation_rate=config.get_int("max.connection.creation.rate"),
-    )
+def _set_limits(limits: ConnectionLimits, config: BrokerConfig) -> None:
+    limits.max_connections = config.get_int("max.connections")
+    limits.max_per_address = config.get_int("max.connections.per.ip")
+    limits.per_address_overrides = config.max_connections_per_ip_overrides
+    limits.max_creation_rate = config.get_int("max.connection.creation.rate")
 
 
 def _manager_settings(config: BrokerConfig) -> ManagerSettings:
