@@ -11,7 +11,7 @@
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moldau.seams.disk import Buffer, DirEntry
 
@@ -117,7 +117,6 @@ class SimDisk:
     def __init__(self, crash_at: int | None = None) -> None:
         self.crash_at = crash_at
         self.changes = 0
-        self.history: list[str] = []
         self.now_ms = 0
         self.space_left_bytes: int | None = None
         self.locks: set[str] = set()
@@ -127,13 +126,15 @@ class SimDisk:
         self._durable_dirs: set[str] = {"/"}
         self._journal: list[tuple[str, str, str | _Inode]] = []
         self._faults: list[tuple[str, int, frozenset[str]]] = []
+        # Called just before every change: a test can take a crashed copy at each of them in one run.
+        self.before_change: Callable[[str], None] = lambda description: None
 
     # -- trouble
 
     def change(self, what: str, path: str, grows_bytes: int = 0) -> None:
         """Called before every change of the disk: the place where power fails and disks break."""
         self.changes += 1
-        self.history.append(f"{what} {path}")
+        self.before_change(f"{what} {path}")
         if self.changes == self.crash_at:
             raise Crash(f"power lost before change {self.changes}: {what} {path}")
         self.check(path, what)
@@ -266,10 +267,10 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         files = [
             DirEntry(os.path.basename(name), len(inode.data), False)
-            for name, inode in self._names.items()
+            for name, inode in list(self._names.items())
             if os.path.dirname(name) == path
         ]
-        folders = [DirEntry(os.path.basename(d), 0, True) for d in self._dirs if os.path.dirname(d) == path != d]
+        folders = [DirEntry(os.path.basename(d), 0, True) for d in list(self._dirs) if os.path.dirname(d) == path != d]
         return sorted(files + folders)
 
     def exists(self, path: str) -> bool:

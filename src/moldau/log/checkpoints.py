@@ -97,9 +97,10 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     path = f"{folder}/{PARTITION_METADATA}"
     if not disk.exists(path):
         return None
-    fields = dict(line.split(": ", 1) for line in disk.read_file(path).decode().splitlines() if ": " in line)
+    text = disk.read_file(path).decode(errors="replace")
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
-        raise CorruptCheckpoint(f"{path} is damaged: restore the line 'topic_id: …' or remove the file")
+        raise CorruptCheckpoint(f"{path} does not hold a topic id")
     return uuid_bytes(fields["topic_id"])
 
 

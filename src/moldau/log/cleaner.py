@@ -5,7 +5,8 @@ of its own and writes `.cleaned` files; `finish`, on the loop again, puts them i
 roll, retain and truncate in the meantime: sources are never written to, and if one is gone when the job is done, its
 group is thrown away.
 
-Nothing is compacted before it is flushed: a newer value that a crash takes must not have cost us the older one. The
+Nothing is compacted before it is flushed: a newer value that a crash takes must not have cost us the older one. And
+the recovery point on disk is raised first, because compaction leaves holes, which recovery would take for damage. The
 swap is ordered so that recovery can finish or undo it at any point: `.cleaned` (durable, but worth nothing) becomes
 `.swap` (worth more than the sources), the sources are renamed, `.swap` gets its final name.
 """
@@ -75,8 +76,15 @@ class _Cleaned:
 
 
 class CleanJob:
-    def __init__(self, target: LogToClean, *, memory_bytes: int = 128 << 20, throttle: Throttle | None = None) -> None:
-        """On the loop: note what is to be cleaned."""
+    def __init__(
+        self,
+        target: LogToClean,
+        *,
+        memory_bytes: int = 128 << 20,
+        throttle: Throttle | None = None,
+        raise_recovery_point: Callable[[int], None] = lambda offset: None,
+    ) -> None:
+        """On the loop: note what is to be cleaned. `raise_recovery_point` writes the log's checkpoint, off the loop."""
         log = target.log
         self.log = log
         self.target = target
@@ -89,6 +97,7 @@ class CleanJob:
         self._map = OffsetMap(memory_bytes)
         self._now_ms = log.context.clock.wall_ms()
         self._stopped = False
+        self._raise_recovery_point = raise_recovery_point
         self._flush = FlushJob(log)
         self._files = OpenSegments(1 << 16)
         self._sources = [self._source(s) for s in log.segments if s.base_offset < target.first_uncleanable_offset]
@@ -116,6 +125,9 @@ class CleanJob:
     def run(self) -> None:
         try:
             self._flush.run()
+            if self._flush.end_offset is None:
+                raise self._flush.error or CleaningAborted("the log was moved away")
+            self._raise_recovery_point(self._flush.end_offset)
             self._build_map()
             clean = CleanFilter(
                 self._map,

@@ -82,7 +82,12 @@ class Cleaning:
         return targets
 
     def _start(self, target: LogToClean) -> "ScheduledClean":
-        clean = CleanJob(target, memory_bytes=self._memory_bytes, throttle=self._throttle)
+        clean = CleanJob(
+            target,
+            memory_bytes=self._memory_bytes,
+            throttle=self._throttle,
+            raise_recovery_point=self._dirs[target.log.log_dir].recovery_point_writer(target.log.topic_partition),
+        )
         job = ScheduledClean(self, clean)
         self._running[target.log.topic_partition] = job
         return job

@@ -24,13 +24,18 @@ class FlushTicket(NamedTuple):
 class FlushJob:
     """Make everything that is in the log now survive a power loss."""
 
-    __slots__ = ("_disk", "_error", "_ticket", "log")
+    __slots__ = ("_disk", "_ticket", "error", "log")
 
     def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
         self.log = log
         self._disk = log.context.disk
         self._ticket: FlushTicket | None = log.begin_flush(everything=everything)
-        self._error: OSError | None = None
+        self.error: OSError | None = None
+
+    @property
+    def end_offset(self) -> int | None:
+        """What will be flushed, or None if nothing can be said."""
+        return self._ticket.end_offset if self._ticket is not None and self.error is None else None
 
     def run(self) -> None:
         """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted."""
@@ -44,12 +49,12 @@ class FlushJob:
         except FileNotFoundError:
             self._ticket = None  # the folder was moved away: nothing can be said
         except OSError as error:
-            self._error = error
+            self.error = error
 
     def finish(self) -> None:
         """The log's own thread."""
-        if self._error is not None:
-            raise self.log.fail(self._error) from self._error
+        if self.error is not None:
+            raise self.log.fail(self.error) from self.error
         if self._ticket is not None:
             self.log.end_flush(self._ticket)
 

@@ -93,6 +93,14 @@ class LogDir:
             self.fail(error)
             raise
 
+    def recovery_point_writer(self, key: TopicPartition) -> Callable[[int], None]:
+        """A function for another thread that writes the recovery points of now, but a newer one for `key`.
+
+        If something newer is written meanwhile (a truncation lowers one), the function does nothing."""
+        file = self._checkpoint(RECOVERY_POINT)
+        turn, offsets = file.next_turn(), self.checkpoint_values(RECOVERY_POINT)
+        return lambda offset: file.write(turn, {**offsets, key: max(offset, offsets.get(key, 0))})
+
     def fail(self, error: OSError) -> None:
         self.on_failure(self.path, error)
 

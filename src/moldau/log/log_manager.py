@@ -24,6 +24,7 @@ from moldau.log.recovery import RecoveryReport, open_log
 from moldau.seams import Clock, Disk, Random
 
 _PRIVATE_OPEN_SEGMENTS = 64
+METADATA_TOPIC = "__cluster_metadata"
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,10 +166,11 @@ class LogManager:
             )
             return log, repairs
 
-        if log_dir.was_clean:
+        thread_count = self.settings.recovery_threads_per_data_dir
+        if log_dir.was_clean or thread_count == 1:
             opened = [open_one(folder) for folder in found]
         else:
-            with ThreadPoolExecutor(self.settings.recovery_threads_per_data_dir) as threads:
+            with ThreadPoolExecutor(thread_count) as threads:
                 opened = list(threads.map(open_one, found))
         for log, repairs in opened:
             if log.context is not self.context:
@@ -188,7 +190,7 @@ class LogManager:
         found = []
         for name, _, is_dir in self._disk.scan_dir(log_dir.path):
             folder = parse_folder(name) if is_dir else None
-            if folder is None:
+            if folder is None or folder.topic == METADATA_TOPIC:  # the quorum's own, opened by it
                 continue
             if folder.suffix in (DELETE_SUFFIX, FUTURE_SUFFIX):  # a move that was not finished begins anew
                 self._removed_folders.append((self._clock.wall_ms(), f"{log_dir.path}/{name}"))

@@ -284,27 +284,38 @@ class PartitionLog:
                     f"{size} bytes do not fit into a segment of {config.segment_bytes}: raise segment.bytes"
                 )
             return used > 0
-        if active.index_full or last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if not used:
             return False
+        if active.index_full:
+            return True
         first = active.first_timestamp
         if first is None:
             first = active.read_first_timestamp()
         waited = max_timestamp - first if first >= 0 else now_ms - active.created_ms
         return waited > config.max_segment_ms - active.roll_jitter_ms
 
-    def roll(self, base_offset: int | None = None) -> None:
-        """Begin a new segment at the log end offset (or a later one: followers meet gaps of compacted leaders)."""
-        offset = self.log_end_offset if base_offset is None else max(base_offset, self.log_end_offset)
+    def roll(self, first_offset: int | None = None) -> None:
+        """Begin a new segment, for a batch at `first_offset` if that is not the log end.
+
+        It begins where the records end, which is before the log end offset if that was set by cutting a batch, or if a
+        follower of a compacted leader meets a gap. So segments follow each other without holes, and recovery knows a
+        hole for what it is: records that a crash took.
+        """
         former = self._segments.active
-        if former.size == 0 and former.base_offset == offset:
+        offset = former.next_offset() if former.size else former.base_offset
+        following = self.log_end_offset if first_offset is None else max(first_offset, self.log_end_offset)
+        if following - offset > MAX_RELATIVE_OFFSET:
+            offset = following
+        if offset == former.base_offset:
             return
         former.seal()
         self._segments.add(offset, self.config)
         self._durability.names_changed = True
         self.producers.map_end_offset = offset
         self.snapshots.take(self.producers)
+        self.producers.map_end_offset = self.log_end_offset
 
     # -- read
 

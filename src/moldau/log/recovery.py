@@ -124,7 +124,7 @@ class _Opening:
             epochs=self._epochs,
             producers=self._producer_state(segments, log_start_offset, log_end_offset),
             snapshots=self._snapshots,
-            topic_id=read_topic_id(self._disk, self._folder),
+            topic_id=self._read_topic_id(),
             created=created,
             clean=clean,
         )
@@ -248,21 +248,23 @@ class _Opening:
         self._recover_segment(segment, before, segments[0].base_offset)
 
     def _recover(self, segments: list[Segment], recovery_point: int, log_start_offset: int) -> list[Segment]:
-        """Check everything that may not have been flushed."""
+        """Check everything that may not have been flushed. The log ends at the first bad batch, or at a hole between
+        two segments: what came before the hole was lost, so what comes after it was not flushed."""
         first = max((index for index, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
         for index in range(first, len(segments)):
             segment = segments[index]
             truncated = self._recover_segment(segment, segments[:index], log_start_offset)
             self._report.recovered_segments += 1
+            end_offset = segment.next_offset()
             if truncated:
                 self._report.truncated_bytes += truncated
-                end_offset = segment.next_offset()
                 self._report.add(
                     f"cut {truncated} bytes off segment {segment.base_offset}: it ends at {end_offset} now"
                 )
-                if len(segments) > index + 1:
-                    self._report.add(f"removed {len(segments) - index - 1} segments after it")
-                    self._remove_segments(segments[index + 1 :])
+            following = segments[index + 1 :]
+            if following and (truncated or following[0].base_offset != end_offset):
+                self._report.add(f"removed {len(following)} segments after {end_offset}: records before them are lost")
+                self._remove_segments(following)
                 return segments[: index + 1]
         return segments
 
@@ -319,6 +321,14 @@ class _Opening:
             self._report.add(str(error))
             return False
         return LEADER_EPOCH in self._sizes or not any(segment.size for segment in segments)
+
+    def _read_topic_id(self) -> bytes | None:
+        """A file that was not flushed before a crash may be damaged: the node knows the id, and writes it again."""
+        try:
+            return read_topic_id(self._disk, self._folder)
+        except CorruptCheckpoint as error:
+            self._report.add(str(error))
+            return None
 
     def _epochs_from_batches(self, segments: list[Segment]) -> None:
         self._epochs = EpochCache(self._disk, self._folder)
