@@ -9,12 +9,16 @@ def block(start: int, length: int = 10, error: ErrorCode = ErrorCode.NONE) -> m.
     return m.AllocateProducerIdsResponse(error_code=error, producer_id_start=start, producer_id_len=length)
 
 
+def deadline(ids: ProducerIdAllocator) -> float | None:
+    return ids.next_deadline_ms
+
+
 def test_asks_before_the_first_producer_comes() -> None:
     ids = ProducerIdAllocator()
     assert ids.claim() is None
-    assert ids.next_deadline_ms == 0
+    assert deadline(ids) == 0
     assert [ids.poll(0), ids.poll(0)] == [True, False], "one request at a time"
-    assert ids.next_deadline_ms is None
+    assert deadline(ids) is None
     assert ids.on_response(block(100), 1) is ErrorCode.NONE
     assert not ids.poll(2), "nothing is wanted now"
     assert ids.claim() == 100
