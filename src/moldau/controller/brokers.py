@@ -207,7 +207,9 @@ def _next_state(
     if state is BrokerState.FENCED:
         if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
-        return BrokerState.UNFENCED if caught_up and not request.want_fence else BrokerState.FENCED
+        # Who began to shut down stays fenced until it registers anew: it would be unfenced, and yet not active.
+        ready = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        return BrokerState.UNFENCED if ready else BrokerState.FENCED
     if state is BrokerState.UNFENCED:
         if request.want_fence:
             return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
