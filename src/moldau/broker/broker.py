@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.broker.controller import LocalController
     from moldau.broker.fetch_sessions import FetchSessions
     from moldau.broker.flusher import Flusher
+    from moldau.broker.group_coordinator import GroupCoordinator
     from moldau.broker.log_dir_moves import LogDirMoves
     from moldau.broker.metadata_log import MetadataLog
     from moldau.broker.partition import Partition
@@ -43,6 +44,7 @@ class Broker:
     controller: LocalController = field(init=False)
     metadata_log: MetadataLog = field(init=False)
     flusher: Flusher = field(init=False)
+    groups: GroupCoordinator = field(init=False)
     moves: LogDirMoves = field(init=False)
     producer_ids: ProducerIds = field(init=False)
     telemetry: Telemetry = field(init=False)

@@ -19,6 +19,7 @@ from moldau.broker.dispatch import Dispatcher
 from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
+from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import identify
 from moldau.broker.log_dir_moves import LogDirMoves
@@ -99,6 +100,7 @@ class Node:
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
         broker.replicas = ReplicaManager(logs, config.node_id, config)
         broker.moves = LogDirMoves(broker)
+        broker.groups = GroupCoordinator(broker)
         broker.controller = self._controller(broker, metadata)
         self._publish(broker.image, metadata.committed)
         if not metadata.committed.features:
@@ -151,6 +153,7 @@ class Node:
                 if partition is not None:
                     partition.is_leader = False
         broker.replicas.apply(after, delta, broker.config)
+        broker.groups.apply(after, delta)
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
@@ -167,6 +170,7 @@ class Node:
         """Shut down cleanly: the next start needs no recovery."""
         broker = self.broker
         await announce_shutdown(broker)
+        broker.groups.stop()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
         await self._reactor.stop(_DRAIN_MS)

@@ -1,0 +1,23 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1. Groups of the new protocol (KIP-848) with members and assignments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from moldau.broker.gather import gather_groups
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+
+def handle(broker: Broker, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
+    gather_groups(
+        broker,
+        call,
+        request.group_ids,
+        lambda ids: m.ConsumerGroupDescribeRequest(ids, request.include_authorized_operations),
+        lambda message: cast("m.ConsumerGroupDescribeResponse", message).groups,
+        lambda groups: m.ConsumerGroupDescribeResponse(groups=groups),
+    )
