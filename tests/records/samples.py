@@ -1,9 +1,12 @@
 """Records and batches for the tests of this room."""
 
+from itertools import pairwise
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from moldau.records import BatchBuilder, BatchOptions, Codec, Record, iter_records
+from moldau.records import BatchBuilder, BatchOptions, Codec, Headers, Record, iter_records
+from moldau.records.columns import BinaryColumn, Columns
 
 NOW_MS = 1_700_000_000_000
 
@@ -67,3 +70,31 @@ def batch_of(records: list[Record], codec: Codec = Codec.NONE, **options: int | 
 
 def read(batch: bytes) -> list[Record]:
     return list(iter_records(batch))
+
+
+def strings(data: bytes, column: BinaryColumn) -> list[bytes | None]:
+    return [
+        None if length < 0 else data[start : start + length]
+        for start, length in zip(column.starts.tolist(), column.lengths.tolist(), strict=True)
+    ]
+
+
+def as_records(columns: Columns) -> list[Record]:
+    """Columns turned back into records."""
+    headers: list[Headers] = [()] * len(columns)
+    if columns.headers is not None:
+        names, values = strings(columns.data, columns.headers.names), strings(columns.data, columns.headers.values)
+        pairs = [(name or b"", value) for name, value in zip(names, values, strict=True)]
+        borders = columns.headers.offsets.tolist()
+        headers = [tuple(pairs[start:end]) for start, end in pairwise(borders)]
+    return [
+        Record(*fields)
+        for fields in zip(
+            columns.offsets.tolist(),
+            columns.timestamps.tolist(),
+            strings(columns.data, columns.keys),
+            strings(columns.data, columns.values),
+            headers,
+            strict=True,
+        )
+    ]

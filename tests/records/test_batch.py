@@ -187,6 +187,9 @@ def test_the_largest_create_time_can_be_corrected() -> None:
     assert not header.is_log_append_time
     assert header.max_timestamp == NOW_MS + 2
     assert read(bytes(batch)) == plain_records(30)
+    once = bytes(batch)
+    set_max_timestamp(batch, 0, NOW_MS + 2)
+    assert batch == once
 
 
 def test_a_producer_can_be_put_on_a_finished_batch() -> None:

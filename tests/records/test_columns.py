@@ -1,13 +1,12 @@
 """Columns hold exactly what reading record by record gives."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records, record_lists, unhurried
+from tests.records.samples import NOW_MS, as_records, batch_of, mixed_records, plain_records, record_lists, unhurried
 
 from moldau.records import (
     BatchBuilder,
@@ -25,34 +24,7 @@ from moldau.records import (
     stamp_log_append_time,
 )
 from moldau.records.arrow import binary_array, to_arrow
-from moldau.records.columns import BinaryColumn, Columns, read_columns
-
-
-def strings(data: bytes, column: BinaryColumn) -> list[bytes | None]:
-    return [
-        None if length < 0 else data[start : start + length]
-        for start, length in zip(column.starts.tolist(), column.lengths.tolist(), strict=True)
-    ]
-
-
-def as_records(columns: Columns) -> list[Record]:
-    headers: list[tuple[tuple[bytes, bytes | None], ...]] = [()] * len(columns)
-    if columns.headers is not None:
-        names, values = strings(columns.data, columns.headers.names), strings(columns.data, columns.headers.values)
-        pairs = [(name or b"", value) for name, value in zip(names, values, strict=True)]
-        borders = columns.headers.offsets.tolist()
-        headers = [tuple(pairs[start:end]) for start, end in pairwise(borders)]
-    return [
-        Record(*fields)
-        for fields in zip(
-            columns.offsets.tolist(),
-            columns.timestamps.tolist(),
-            strings(columns.data, columns.keys),
-            strings(columns.data, columns.values),
-            headers,
-            strict=True,
-        )
-    ]
+from moldau.records.columns import read_columns
 
 
 def from_arrow(batch: Any) -> list[Record]:
@@ -169,6 +141,13 @@ def test_the_next_offset_counts_what_is_hidden() -> None:
     assert hidden.next_offset == 14
     assert read_columns(log, 10, until_offset=12).next_offset == 12
     assert read_columns(log, 10, until_offset=10).next_offset == 10
+
+
+def test_arrow_has_headers_only_if_they_were_read() -> None:
+    names = ["offset", "timestamp", "timestamp_type", "key", "value"]
+    fetch = batch_of(mixed_records())
+    assert to_arrow(read_columns(fetch)).schema.names == names
+    assert to_arrow(read_columns(fetch, with_headers=True)).schema.names == [*names, "headers"]
 
 
 def test_timestamp_types() -> None:

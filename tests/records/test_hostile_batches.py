@@ -14,8 +14,7 @@ from functools import cache
 
 import cramjam
 import pytest
-from tests.records.samples import batch_of, mixed_records, plain_records
-from tests.records.test_columns import as_records
+from tests.records.samples import as_records, batch_of, mixed_records, plain_records
 
 from moldau.records import (
     BatchBuilder,

@@ -136,7 +136,7 @@ def _find_records(data: bytes, batches: list[BatchHeader], bodies: list[Buffer])
                 position += length
         if position != end:
             raise CorruptBatch(f"the {header.record_count} records of a batch do not fill it")
-    return np.array(starts, np.int64)
+    return np.fromiter(starts, np.int64, len(starts))
 
 
 def _read_varints(data: UInt8s, positions: Int64s, limits: tuple[int, int]) -> tuple[Int64s, Int64s]:
