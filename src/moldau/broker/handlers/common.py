@@ -28,9 +28,3 @@ def replica(broker: Broker, topic: str, index: int, current_leader_epoch: int, *
     if leader_only and not partition.is_leader:
         raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition
-
-
-def parse_node_id(name: str) -> int | None:
-    """A broker resource's name as Java reads integers; None if it is not one."""
-    digits = name[1:] if name[:1] in ("+", "-") else name
-    return int(name) if digits.isdecimal() and -(1 << 31) <= int(name) < 1 << 31 else None

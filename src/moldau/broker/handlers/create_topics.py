@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.controller.topics import create_topics
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -17,4 +18,8 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, _call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    return await broker.controller.submit(create_topics, request)
+    response = await broker.controller.submit(create_topics, request)
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.NONE:
+            topic.error_message = None
+    return response

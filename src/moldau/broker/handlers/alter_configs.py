@@ -1,0 +1,36 @@
+"""AlterConfigs (key 33), versions 0-2. The old way to change settings: what a request does not name is removed.
+
+Topics, brokers, groups and client metrics, each resource all or nothing; `validate_only` changes nothing. Clients
+should use IncrementalAlterConfigs, which two of them can use at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.alter_configs import check_changes, in_request_order, refused
+from moldau.broker.config import Change, Operation
+from moldau.controller.configs import alter_configs
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+
+async def handle(broker: Broker, _call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+    errors = refused(request.resources, lambda resource: _check(broker, resource))
+    for_controller = [resource for place, resource in enumerate(request.resources) if place not in errors]
+    response = m.AlterConfigsResponse()
+    if for_controller:
+        remaining = m.AlterConfigsRequest(for_controller, request.validate_only)
+        response = await broker.controller.submit(alter_configs, remaining)
+    response.responses = in_request_order(
+        request.resources, errors, response.responses, m.AlterConfigsResponse.AlterConfigsResourceResponse
+    )
+    return response
+
+
+def _check(broker: Broker, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
+    changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
+    check_changes(broker, resource, changes, replaces_all=True)
