@@ -1,0 +1,28 @@
+"""UpdateFeatures (key 57), versions 0-2. Raises or lowers the cluster's feature levels, all of a request or none.
+
+Version 0 says `allow_downgrade`; from 1 on the kind of change is said, and `validate_only` changes nothing. Versions 0
+and 1 are answered with every feature, 2 with one error for the request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.controller.feature_updates import SAFE_DOWNGRADE, UPGRADE, update_features
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+
+async def handle(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+    if call.version == 0:
+        for update in request.feature_updates:
+            update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    response = await broker.controller.submit(update_features, request)
+    for result in response.results:
+        if result.error_code == ErrorCode.NONE:
+            result.error_message = ErrorCode.NONE.name  # what Kafka has there
+    return response
