@@ -39,7 +39,7 @@ def log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogT
     inactive = log.segments[:-1]
     limit = next((s.base_offset for s in inactive if s.base_offset >= uncleanable), log.active_segment.base_offset)
     clean_bytes = sum(s.size for s in inactive if s.base_offset < first_dirty)
-    dirty = [s for s in _from(inactive, first_dirty) if s.base_offset < limit]
+    dirty = [s for s in _from(inactive, first_dirty) if s.base_offset < limit] if first_dirty < limit else []
     overdue = False
     if log.config.max_compaction_lag_ms < now_ms:
         oldest = min((t for t in (s.read_first_timestamp() for s in dirty) if t > 0), default=now_ms)

@@ -95,6 +95,7 @@ class _Opening:
         self._snapshots = Snapshots(self._disk, self._folder, self._snapshot_offsets())
         epochs_known = self._load_epochs(segments)
         if not clean:
+            self._epochs.truncate_from_end(recovery_point)  # the batches will tell, and know better
             self._check_indexes(segments)
             segments = self._recover(segments, recovery_point, log_start_offset)
         log_end_offset = self._log_end_offset(segments, recovery_point, clean=clean)

@@ -242,9 +242,13 @@ class Segment:
         return known
 
     def _read_max_timestamp(self) -> TimestampOffset:
+        """The last entry of the time index, if nothing after it is younger: an index may have lost its end."""
         last = self.time_index.last
-        if last.timestamp >= 0 and self._time_entry_holds(last):
-            return last
+        place = self.find(last.offset) if last.timestamp >= 0 else None
+        if place is not None and self.header_at(place.position).max_timestamp == last.timestamp:
+            later = (header.max_timestamp for _, header in self.headers(place.position))
+            if max(later) == last.timestamp:
+                return last
         if self.size:
             self.rebuild_indexes()
         return self._max_timestamp or TimestampOffset(NO_TIMESTAMP, self.base_offset)

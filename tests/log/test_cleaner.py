@@ -1,0 +1,365 @@
+"""S6: compaction keeps the newest record of every key, forgets tombstones and aborted data in time, and never changes
+an offset or an order."""
+
+import errno
+import random
+import threading
+import tracemalloc
+
+import pytest
+from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
+from tests.support.sim_disk import SimDisk
+
+from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, open_log
+from moldau.log.cleanable import log_to_clean
+from moldau.log.cleaner import CleanJob, Throttle
+from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
+from moldau.log.offset_map import ENTRY_BYTES, OffsetMap
+from moldau.records import Codec, Record
+
+CONFIG = LogConfig(
+    segment_bytes=600,
+    index_interval_bytes=100,
+    cleanup_policy=frozenset({"compact"}),
+    delete_retention_ms=1000,
+)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk()
+
+
+@pytest.fixture
+def context(disk: SimDisk, clock: ManualClock) -> LogContext:
+    return sim_context(disk, clock)
+
+
+def append(log: PartitionLog, *records: KeyValue, codec: Codec = Codec.NONE) -> None:
+    log.append_as_leader(batch(records, log.context.clock.wall_ms(), codec=codec), 1)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def clean(log: PartitionLog, checkpoint: int | None = None, memory_bytes: int = 1 << 20) -> CleanJob:
+    job = CleanJob(log_to_clean(log, checkpoint, log.context.clock.wall_ms()), memory_bytes=memory_bytes)
+    assert job.run_and_finish()
+    return job
+
+
+def newest(records: list[Record]) -> dict[bytes | None, Record]:
+    return {record.key: record for record in records}
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_newest_record_of_every_key_stays(context: LogContext, codec: Codec) -> None:
+    log = sim_log(context, CONFIG)
+    chance = random.Random(5)
+    for number in range(150):
+        pairs = [(b"key %d" % chance.randint(0, 20), b"%d" % number) for _ in range(chance.randint(1, 4))]
+        append(log, *pairs, codec=codec)
+    before = read_records(log)
+    size = log.size_bytes
+    active = log.active_segment.base_offset
+    job = clean(log)
+    after = read_records(log)
+    assert log.size_bytes < size / 2
+    assert job.end_offset == active
+    assert newest(after) == newest(before)
+    assert set(after) <= set(before)
+    assert [r.offset for r in after] == sorted(r.offset for r in after)
+    below = [r for r in after if r.offset < active]
+    assert len({r.key for r in below}) == len(below)  # no key twice in the clean part
+    assert log.log_end_offset == before[-1].offset + 1
+
+
+def test_what_was_cleaned_survives_a_restart(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(60):
+        append(log, (b"%d" % (number % 7), b"%d" % number))
+    clean(log)
+    after = read_records(log)
+    for clean_start in (True, False):
+        log.close()
+        log = open_log(context, log.folder, "t", 0, CONFIG, recovery_point=log.log_end_offset, clean=clean_start)
+        assert read_records(log) == after
+
+
+def test_every_offset_can_still_be_asked_for(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(100):
+        append(log, (b"%d" % (number % 5), b"%d" % number), (b"x", b"y"))
+    clean(log)
+    after = read_records(log)
+    for offset in range(log.log_end_offset):
+        found = read_records(log, offset)
+        assert found == [record for record in after if record.offset >= offset]
+    for record in after:
+        found_offset = log.offset_for_timestamp(record.timestamp)
+        assert found_offset is not None
+
+
+def test_tombstones_go_after_the_delete_retention(context: LogContext, clock: ManualClock) -> None:
+    log = sim_log(context, CONFIG)
+    append(log, (b"gone", b"value"), (b"stays", b"value"))
+    append(log, (b"gone", None))
+    log.roll()
+    append(log, (b"other", b"v"))
+    clean(log)
+    assert [(r.key, r.value) for r in read_records(log)][:2] == [(b"stays", b"value"), (b"gone", None)]
+    clock.advance(999)
+    clean(log)
+    assert b"gone" in newest(read_records(log))
+    clock.advance(1)
+    clean(log)
+    assert b"gone" not in newest(read_records(log))
+    assert b"stays" in newest(read_records(log))
+
+
+def test_records_keep_their_timestamps_when_a_horizon_is_set(context: LogContext, clock: ManualClock) -> None:
+    log = sim_log(context, CONFIG)
+    append(log, (b"a", b"1"), (b"b", None), (b"c", b"3"))
+    log.roll()
+    before = read_records(log)
+    clock.advance(123_456)
+    clean(log)
+    assert read_records(log) == before
+    header = next(header for _, header in log.segments[0].headers())
+    assert header.delete_horizon_ms == clock.now_ms + 1000
+
+
+def test_aborted_data_goes_and_its_marker_later(context: LogContext, clock: ManualClock) -> None:
+    log = sim_log(context, CONFIG)
+
+    def transaction(sequence: int, pairs: list[KeyValue], *, commit: bool) -> None:
+        log.append_as_leader(batch(pairs, clock.now_ms, producer=(5, 0, sequence), transactional=True), 1)
+        end = marker(5, 0, commit=commit, timestamp=clock.now_ms)
+        log.append_as_leader(end, 1, AppendOrigin.COORDINATOR)
+
+    transaction(0, [(b"k", b"committed")], commit=True)
+    transaction(1, [(b"k", b"aborted"), (b"only", b"aborted")], commit=False)
+    transaction(3, [(b"z", b"last of its producer")], commit=True)
+    log.roll()
+    append(log, (b"later", b"x"))
+    clean(log)
+    kept = newest(read_records(log))
+    assert kept[b"k"].value == b"committed"
+    assert b"only" not in kept
+    clock.advance(5000)
+    for _ in range(3):
+        clean(log)
+        clock.advance(5000)
+    controls = [header.base_offset for segment in log.segments for _, header in segment.headers() if header.is_control]
+    assert 4 not in controls  # the abort marker: none of its records is left
+    assert 1 in controls  # the commit marker: its record is still the newest of its key
+    assert log.aborted_transactions(0, log.log_end_offset) == []
+
+
+def test_open_transactions_are_not_cleaned(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    append(log, (b"k", b"1"))
+    log.append_as_leader(batch([(b"k", b"2")], producer=(5, 0, 0), transactional=True), 1)
+    log.roll()
+    for number in range(20):
+        append(log, (b"k", b"%d" % number))
+    target = log_to_clean(log, None, 0)
+    assert target.cleanable_bytes == 0 or target.first_uncleanable_offset <= log.last_stable_offset + 1
+    clean(log)
+    assert (b"k", b"1") in [(r.key, r.value) for r in read_records(log)]
+
+
+def test_producers_keep_their_sequence_numbers(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for sequence in range(3):
+        log.append_as_leader(batch([(b"k", b"%d" % sequence)], producer=(5, 0, sequence)), 1)
+    log.append_as_leader(batch([(b"k", b"newest")], producer=(6, 0, 0)), 1)
+    log.update_high_watermark(4)
+    log.roll()
+    clean(log)
+    assert [record.value for record in read_records(log)] == [b"newest"]
+    for path in [log.snapshots.path(offset) for offset in log.snapshots.offsets]:
+        context.disk.remove(path)
+    log = open_log(context, log.folder, "t", 0, CONFIG)
+    with pytest.raises(OutOfOrderSequence):
+        log.append_as_leader(batch([(b"k", b"x")], producer=(5, 0, 9)), 1)
+    log.append_as_leader(batch([(b"k", b"x")], producer=(5, 0, 3)), 1)
+
+
+def test_min_compaction_lag(context: LogContext, clock: ManualClock) -> None:
+    config = LogConfig(
+        segment_bytes=300, cleanup_policy=frozenset({"compact"}), min_compaction_lag_ms=1000, delete_retention_ms=0
+    )
+    log = sim_log(context, config)
+    for _ in range(40):
+        append(log, (b"k", b"v" * 10))
+        clock.advance(100)
+    now_ms = clock.now_ms
+    limit = log_to_clean(log, None, now_ms).first_uncleanable_offset
+    assert 0 < limit < log.log_end_offset
+    assert all(s.largest_timestamp <= now_ms - 1000 for s in log.segments if s.base_offset < limit)
+    clean(log)
+    assert [r.offset for r in read_records(log)] == list(range(limit - 1, 40))
+
+
+def test_max_compaction_lag_makes_a_log_due(context: LogContext, clock: ManualClock) -> None:
+    config = LogConfig(
+        segment_bytes=300,
+        cleanup_policy=frozenset({"compact"}),
+        max_compaction_lag_ms=1000,
+        min_cleanable_dirty_ratio=1.0,
+    )
+    log = sim_log(context, config)
+    for number in range(10):
+        append(log, (b"%d" % number, b"v" * 10))
+    assert not log_to_clean(log, None, clock.now_ms).is_due
+    assert log_to_clean(log, None, clock.now_ms + 1001).is_due
+
+
+def test_the_dirty_ratio_decides(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(40):
+        append(log, (b"%d" % number, b"v"))
+    assert log_to_clean(log, None, 0).dirty_ratio == 1.0
+    job = clean(log)
+    assert log_to_clean(log, job.end_offset, 0).cleanable_bytes == 0
+    assert not log_to_clean(log, job.end_offset, 0).is_due
+    for number in range(10):
+        append(log, (b"%d" % number, b"v"))
+    target = log_to_clean(log, job.end_offset, 0)
+    assert 0 < target.dirty_ratio < 0.5
+    assert not target.is_due
+    assert log_to_clean(log, 10_000, 0).first_dirty_offset == 0  # a checkpoint beyond the log: begin again
+
+
+def test_a_small_map_takes_several_rounds(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(200):
+        append(log, (b"%d" % (number % 100), b"%d" % number))
+    before = read_records(log)
+    checkpoint: int | None = None
+    ends = []
+    while log_to_clean(log, checkpoint, 0).cleanable_bytes:
+        checkpoint = clean(log, checkpoint, memory_bytes=30 * ENTRY_BYTES).end_offset
+        ends.append(checkpoint)
+    assert len(ends) > 3
+    assert ends == sorted(set(ends))
+    assert newest(read_records(log)) == newest(before)
+
+
+def test_cleaned_segments_are_put_together(context: LogContext) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(200):
+        append(log, (b"%d" % (number % 3), b"%d" % number))
+    count = len(log.segments)
+    clean(log)
+    clean(log)
+    assert len(log.segments) < count / 3
+    assert all(segment.size <= 600 for segment in log.segments)
+
+
+def test_compaction_goes_on_beside_appends_and_reads(context: LogContext) -> None:
+    """`run` is on another thread; the owner appends, rolls and reads meanwhile."""
+    log = sim_log(context, CONFIG)
+    for number in range(300):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    job = CleanJob(log_to_clean(log, None, 0), memory_bytes=1 << 20)
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    number = 300
+    while thread.is_alive() or number < 400:
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+        assert read_records(log, log.log_end_offset - 1)[0].value == b"%d" % number
+        number += 1
+    thread.join()
+    assert job.finish()
+    found = newest(read_records(log))
+    assert {key: int(record.value or b"") for key, record in found.items()} == {
+        b"%d" % key: max(n for n in range(number) if n % 9 == key) for key in range(9)
+    }
+
+
+def test_sources_removed_meanwhile_are_not_put_back(context: LogContext, disk: SimDisk, clock: ManualClock) -> None:
+    log = sim_log(
+        context, LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=5)
+    )
+    for number in range(100):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    job = CleanJob(log_to_clean(log, None, clock.now_ms))
+    job.run()
+    clock.advance(1000)
+    log.apply_retention()
+    assert not job.finish()
+    assert log.log_start_offset == 100
+    assert not [name for name in disk.list_dir(log.folder) if "cleaned" in name or "swap" in name]
+
+
+def test_a_stopped_job_leaves_the_log_as_it_was(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(100):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    before = read_records(log)
+    job = CleanJob(log_to_clean(log, None, 0))
+    job.stop()
+    assert not job.run_and_finish()
+    assert read_records(log) == before
+    assert not [name for name in disk.list_dir(log.folder) if "cleaned" in name]
+
+
+def test_damaged_records_are_not_blessed(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(50):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    disk.open(log.segments[1].path(".log")).write_at(100, b"\xff\xff")
+    job = CleanJob(log_to_clean(log, None, 0))
+    assert not job.run_and_finish()
+    assert isinstance(job.error, CorruptRecord)
+    assert not log.is_offline
+
+
+def test_a_disk_error_takes_the_log_offline(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(50):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    job = CleanJob(log_to_clean(log, None, 0))
+    disk.fail("/data/t-0/", errno.EIO, "append")
+    job.run()
+    with pytest.raises(StorageError):
+        job.finish()
+    assert log.is_offline
+
+
+def test_the_throttle_waits() -> None:
+    clock = ManualClock()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(int(seconds * 1000))
+
+    throttle = Throttle(1000, clock, wait)
+    for _ in range(50):
+        throttle.spend(100)
+    assert 4.5 < sum(waits) < 5.1
+    idle = Throttle(float("inf"), clock, wait)
+    idle.spend(1 << 40)
+    assert len(waits) <= 50
+
+
+def test_the_offset_map_knows_its_size() -> None:
+    tracemalloc.start()
+    try:
+        entries = 50_000
+        newest_offsets = OffsetMap(entries * ENTRY_BYTES)
+        for number in range(entries):
+            newest_offsets.put(b"a rather long key that is kept as a digest %d" % number, 2**33 + number)
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert newest_offsets.is_full
+    assert size <= entries * ENTRY_BYTES
+    assert newest_offsets.newest(b"a rather long key that is kept as a digest 7") == 2**33 + 7
+    assert newest_offsets.newest(b"unknown") == -1
