@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from moldau.broker.metadata_log import MetadataLog
     from moldau.broker.partition import Partition
     from moldau.broker.replicas import ReplicaManager
+    from moldau.broker.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Broker:
     metadata_log: MetadataLog = field(init=False)
     flusher: Flusher = field(init=False)
     groups: GroupCoordinator = field(init=False)
+    transactions: TransactionCoordinator = field(init=False)
     moves: LogDirMoves = field(init=False)
     producer_ids: ProducerIds = field(init=False)
     telemetry: Telemetry = field(init=False)

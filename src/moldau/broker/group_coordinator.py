@@ -198,8 +198,11 @@ class _ActiveShard:
             self.carry_out(self.state.on_regexes_resolved(wanted.group_id, found, view.version, now))
 
     def _append(self, effects: Effects) -> ErrorCode | None:
-        options = None
+        options = guard = None
         if effects.producer is not None:
+            # The handler had the transaction verified just before, in the same turn of the loop.
+            producer = effects.producer
+            guard = self.partition.log.start_verification(producer.producer_id, -1, producer.producer_epoch)
             options = BatchOptions(
                 producer_id=effects.producer.producer_id,
                 producer_epoch=effects.producer.producer_epoch,
@@ -207,7 +210,9 @@ class _ActiveShard:
             )
         now_ms = self._broker.clock.wall_ms()
         try:
-            info = self.partition.append(coordinator_batch(effects.records, now_ms, options), AppendOrigin.COORDINATOR)
+            info = self.partition.append(
+                coordinator_batch(effects.records, now_ms, options), AppendOrigin.COORDINATOR, verification_guard=guard
+            )
         except LogError as error:
             _log.error("cannot write to %r: %s", self.partition, error)
             return error_after_failed_append(ErrorCode(error.code))

@@ -26,6 +26,7 @@ from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
 from moldau.broker.replicas import ReplicaManager
+from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, bootstrap_records, diff
 from moldau.log.config import LogConfig
 from moldau.log.log_manager import LogManager, ManagerSettings
@@ -101,6 +102,7 @@ class Node:
         broker.replicas = ReplicaManager(logs, config.node_id, config)
         broker.moves = LogDirMoves(broker)
         broker.groups = GroupCoordinator(broker)
+        broker.transactions = TransactionCoordinator(broker)
         broker.controller = self._controller(broker, metadata)
         self._publish(broker.image, metadata.committed)
         if not metadata.committed.features:
@@ -109,6 +111,7 @@ class Node:
         endpoints = self._listen(loop)
         await register_this_broker(broker, endpoints, previous_epoch)
         await unfence_this_broker(broker)
+        broker.producer_ids.prefetch()
         self._housekeeping = Housekeeping(logs, self._executor)
         self._housekeeping.start()
         self._dispatcher.open()
@@ -154,6 +157,7 @@ class Node:
                     partition.is_leader = False
         broker.replicas.apply(after, delta, broker.config)
         broker.groups.apply(after, delta)
+        broker.transactions.apply(delta)
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
@@ -171,6 +175,7 @@ class Node:
         broker = self.broker
         await announce_shutdown(broker)
         broker.groups.stop()
+        broker.transactions.stop()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
         await self._reactor.stop(_DRAIN_MS)

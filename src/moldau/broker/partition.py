@@ -59,9 +59,22 @@ class Partition:
             self.log.assign_epoch(image.leader_epoch)
             self.advance_high_watermark()
 
-    def append(self, batches: bytearray | memoryview, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        *,
+        verification_guard: object | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
         """Append as leader. What is committed by it becomes readable at once when no other replica is in sync."""
-        info = self.log.append_as_leader(batches, self.leader_epoch, origin)
+        info = self.log.append_as_leader(
+            batches,
+            self.leader_epoch,
+            origin,
+            verification_guard=verification_guard,
+            transaction_version=transaction_version,
+        )
         self.appended_bytes += info.size_bytes
         self.advance_high_watermark()
         return info

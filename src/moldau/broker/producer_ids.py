@@ -28,6 +28,10 @@ class ProducerIds:
         self.allocator = ProducerIdAllocator()
         self._asking: asyncio.Task[None] | None = None
 
+    def prefetch(self) -> None:
+        """Have a block ready before the first producer comes, and after somebody else used `allocator`."""
+        self._ask_if_wanted()
+
     def claim_now(self) -> int | None:
         """The next producer id; None if one must be waited for."""
         producer_id = self.allocator.claim()

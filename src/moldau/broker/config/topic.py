@@ -252,6 +252,7 @@ def _log_config(values: Mapping[str, ConfigValue], broker: "BrokerConfig") -> "L
         message_timestamp_before_max_ms=_int(values, "message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=_int(values, "message.timestamp.after.max.ms"),
         producer_id_expiration_ms=broker.get_int("producer.id.expiration.ms"),
+        transaction_partition_verification_enable=broker.get_bool("transaction.partition.verification.enable"),
     )
 
 

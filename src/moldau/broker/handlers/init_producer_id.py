@@ -1,16 +1,16 @@
 """InitProducerId (key 22), versions 0-5. A producer id and epoch, for producers that must not write twice.
 
 Without a transactional id any broker gives a fresh id at epoch 0. With one it is the business of the transaction
-coordinator, which this node does not have yet: COORDINATOR_NOT_AVAILABLE. An empty transactional id, or a former
-producer id without its epoch, is INVALID_REQUEST.
+coordinator, and a new producer fences the old one. An empty transactional id, or a former producer id without its
+epoch, is INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from moldau.wire import ErrorCode
+from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -21,12 +21,17 @@ _NONE = -1
 
 
 def handle(
-    broker: Broker, _call: Call, request: m.InitProducerIdRequest
-) -> m.InitProducerIdResponse | Awaitable[m.InitProducerIdResponse]:
+    broker: Broker, call: Call, request: m.InitProducerIdRequest
+) -> m.InitProducerIdResponse | Awaitable[m.InitProducerIdResponse] | None:
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST)
+        if not request.transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        accepted = broker.transactions.handle(
+            request.transactional_id, request, call.version, lambda response: call.respond(cast("Message", response))
+        )
+        return None if accepted else _refused(ErrorCode.NOT_COORDINATOR)
     producer_id = broker.producer_ids.claim_now()
     if producer_id is not None:
         return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

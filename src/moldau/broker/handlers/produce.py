@@ -13,15 +13,19 @@ from moldau.broker.replicas import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import LogError
 from moldau.wire import ErrorCode
-from moldau.wire.produce import ProduceOutcome, decode_produce_request, encode_produce_response
+from moldau.wire.produce import ProduceFrame, ProduceOutcome, decode_produce_request, encode_produce_response
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
     from moldau.broker.partition import Partition
+    from moldau.broker.txn_verification import Key, Verified
 
 _ACKS_ALL = -1
 _ADMIN_CLIENT_ID = "__admin_client"
+_NOTHING_VERIFIED: Mapping[Key, Verified] = {}
 
 # What happened to each topic's partitions, in the order of the request.
 Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
@@ -33,6 +37,18 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS)
         return
+    if request.transactional_id is None:
+        _append(broker, call, request, _NOTHING_VERIFIED)
+    else:
+        from moldau.broker.txn_verification import verify_produce
+
+        verify_produce(
+            broker, request, call.version, lambda checked, verified: _append(broker, call, checked, verified)
+        )
+
+
+def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+    acks = request.acks
     may_write_internal = call.client_id == _ADMIN_CLIENT_ID
     outcomes: Outcomes = []
     appended: list[tuple[Partition, int, bool]] = []
@@ -46,7 +62,12 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
                     raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)  # noqa: TRY301 - one place answers
                 if acks == _ACKS_ALL and not partition.has_enough_replicas:
                     raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301 - as above
-                info = partition.append(batches or memoryview(b""))
+                guard = None
+                if verified and (checked := verified.get((topic, index))) is not None:
+                    if checked.error is not ErrorCode.NONE:
+                        raise PartitionUnavailable(checked.error)  # noqa: TRY301 - as above
+                    guard = checked.guard
+                info = partition.append(batches or memoryview(b""), verification_guard=guard)
             except PartitionUnavailable as error:
                 failed = True
                 of_topic.append(ProduceOutcome(index, error.code))

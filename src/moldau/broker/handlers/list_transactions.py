@@ -1,0 +1,18 @@
+"""ListTransactions (key 66), versions 0-2. The transactional ids of this broker, by state, producer, age and name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.transaction_coordinator import now_of
+from moldau.transactions import merge_lists
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+
+
+def handle(broker: Broker, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+    now = now_of(broker)
+    return merge_lists(shard.list_transactions(request, now) for shard in broker.transactions.shards)
