@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -175,10 +176,10 @@ def answers(host: str, port: int, timeout_s: float = 1) -> bool:
 class ApacheKafka:
     """One Apache Kafka node, `with ApacheKafka() as kafka: kafka.bootstrap_servers`.
 
-    `properties` override everything, so a node of a larger cluster can be had by giving `process.roles`, `node.id`,
-    `listeners` and the quorum (then give `ports` too, and `format_options` such as `("--no-initial-controllers",)`).
-    `log_dir` may hold the data of an earlier run; its cluster id is kept. After `stop` or `kill`, `start` runs the node
-    again, on the same data and ports. `start_s` is the time the last start took, from exec to the first answer.
+    `properties` override everything, so a node of a larger cluster can be had by giving `process.roles`, `node.id`, the
+    quorum, `ports` and `format_options` (none for static voters); see `ApacheKafkaCluster`. `log_dir` may hold the data
+    of an earlier run; its cluster id is kept. After `stop` or `kill`, `start` runs the node again, on the same data and
+    ports. `start_s` is the time the last start took, from exec to the first answer.
     """
 
     def __init__(
@@ -230,18 +231,17 @@ class ApacheKafka:
 
     def properties(self) -> dict[str, str]:
         """The server.properties of this node, as they are written at `start`."""
-        dynamic_quorum = "--standalone" in self._format_options
-        quorum = "controller.quorum.bootstrap.servers" if dynamic_quorum else "controller.quorum.voters"
-        prefix = "" if dynamic_quorum else "1@"
+        listeners = f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}"
         base = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
-            quorum: f"{prefix}{HOST}:{self.controller_port}",
             "log.dirs": str(self.log_dir),
         }
+        if self._format_options:
+            base["controller.quorum.bootstrap.servers"] = f"{HOST}:{self.controller_port}"
         return base | SINGLE_NODE_PROPERTIES | self._extra
 
     def start(self) -> Self:
@@ -275,7 +275,9 @@ class ApacheKafka:
             command = java_command("kafka.Kafka", str(config), jvm=self._jvm)
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._home)
         self._process = process
-        while not answers(HOST, self.port):
+        # A controller without a broker listens on its own port only.
+        port = self.port if "broker" in self.properties()["process.roles"] else self.controller_port
+        while not answers(HOST, port):
             if process.poll() is not None:
                 raise PeerError(f"Apache Kafka ended with code {process.returncode} while starting:\n{self.output()}")
             if time.monotonic() - started > self._start_timeout_s:
@@ -307,20 +309,75 @@ class ApacheKafka:
             self._process = None
         atexit.unregister(self.stop)
 
+    def close(self) -> None:
+        """Stop for good: the temporary folder, and with it a log dir that was not given, is gone."""
+        self.stop()
+        self._temporary.cleanup()
+
     def __enter__(self) -> Self:
         try:
             return self.start()
         except BaseException:
+            self.kill()
             self._temporary.cleanup()
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
         if error is not None:
             error.add_note(f"Apache Kafka printed last:\n{self.output(20)}")
-        self._temporary.cleanup()
+        self.close()
+
+
+class ApacheKafkaCluster:
+    """Several combined nodes, ids from 1, with static voters: `with ApacheKafkaCluster(3) as cluster: ...`."""
+
+    def __init__(
+        self, size: int = 3, properties: Mapping[str, str] | None = None, *, jvm: Sequence[str] = SMALL_BROKER_JVM
+    ) -> None:
+        ports = free_ports(2 * size)
+        voters = ",".join(f"{number + 1}@{HOST}:{ports[2 * number + 1]}" for number in range(size))
+        copies = str(min(size, 3))
+        shared = {
+            "controller.quorum.voters": voters,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "share.coordinator.state.topic.replication.factor": copies,
+        } | dict(properties or {})
+        cluster_id = random_id()
+        self.nodes = [
+            ApacheKafka(
+                shared | {"node.id": str(number + 1)},
+                cluster_id=cluster_id,
+                ports=(ports[2 * number], ports[2 * number + 1]),
+                format_options=(),
+                jvm=jvm,
+            )
+            for number in range(size)
+        ]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        try:
+            with ThreadPoolExecutor(len(self.nodes)) as pool:  # none answers before there is a quorum
+                list(pool.map(ApacheKafka.start, self.nodes))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Killed, as the data goes too: without a quorum a clean shutdown waits in vain for the controller."""
+        for node in self.nodes:
+            node.kill()
+            node.close()
 
 
 def _two(ports: list[int]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, java_command, run_tool
+from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, ApacheKafkaCluster, java_command, run_tool
 from tests.interop.differential import NO_MASKS, Exchange, Masks, Side, differences, plain, run_scenario
 from tests.interop.peers.clients import Client, Record, go_client, java_client, kcat_consume, node_client, run_kcat
 from tests.interop.peers.kafka_python_suite import BROKER_PROPERTIES, run_suite
@@ -19,6 +19,8 @@ from moldau.wire import messages as m
 
 # Recent: retention removes old records within half a minute of a broker's start.
 NOW_MS = time.time_ns() // 1_000_000
+# A killed broker is replaced, or may come back, only when the controller has given up its former life.
+QUICK_EXPIRY = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 FRESH = Callable[[str], str]
 RECORDS = [
     Record("k1", "erster Wert: Über", (("trace", "abc"), ("empty", "")), NOW_MS + 1),
@@ -146,9 +148,7 @@ def test_kafka_passes_all_of_kafka_pythons_suite_that_applies() -> None:
 
 def test_kafka_opens_its_own_folder_again_after_stop_and_after_kill(tmp_path: Path, fresh_topic: FRESH) -> None:
     topic = fresh_topic("reopened")
-    # A killed broker may come back only when the controller has given up its former life.
-    quick_expiry = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
-    with ApacheKafka(quick_expiry, log_dir=tmp_path / "data") as kafka:
+    with ApacheKafka(QUICK_EXPIRY, log_dir=tmp_path / "data") as kafka:
         java_client().produce(kafka.bootstrap_servers, topic, RECORDS)
         kafka.kill()
         kafka.start()  # the same node again, on the same ports
@@ -158,6 +158,16 @@ def test_kafka_opens_its_own_folder_again_after_stop_and_after_kill(tmp_path: Pa
     with ApacheKafka(log_dir=tmp_path / "data") as kafka:  # another object, other ports, old data
         assert kafka.cluster_id == cluster_id
         assert len(java_client().consume(kafka.bootstrap_servers, topic)) == 4
+
+
+def test_a_cluster_of_three_survives_the_loss_of_one(fresh_topic: FRESH) -> None:
+    topic = fresh_topic("replicated")
+    with ApacheKafkaCluster(3, QUICK_EXPIRY) as cluster:
+        server = ("--bootstrap-server", cluster.bootstrap_servers)
+        run_tool("kafka-topics", *server, "--create", "--topic", topic, "--replication-factor", "3")
+        java_client().produce(cluster.bootstrap_servers, topic, RECORDS)
+        cluster.nodes[0].kill()
+        assert len(java_client().consume(cluster.bootstrap_servers, topic, 4)) == 4
 
 
 def test_a_broker_that_cannot_start_says_why() -> None:
