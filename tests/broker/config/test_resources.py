@@ -23,7 +23,7 @@ BROKER = load_broker_config({})
 
 
 def test_a_topic_without_settings_has_kafkas_defaults() -> None:
-    assert log_config_for({}, BROKER) == LogConfig()
+    assert log_config_for({}, BROKER) == LogConfig(transaction_partition_verification_enable=True)
     settings = topic_settings_for({}, BROKER)
     assert settings.min_insync_replicas == 1
     assert not settings.unclean_leader_election_enable
