@@ -54,14 +54,18 @@ def refused(resources: Sequence[R], check: Callable[[R], None]) -> dict[int, Api
     return errors
 
 
-def check_changes(broker: Broker, resource: Resource, changes: Sequence[Change], *, replaces_all: bool) -> None:
-    """What must hold for any stored resource; ApiError or InvalidConfig if it does not."""
+def check_well_formed(changes: Sequence[Change]) -> None:
+    """No key twice, and none without a value."""
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
     if missing:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+
+
+def check_changes(broker: Broker, resource: Resource, changes: Sequence[Change], *, replaces_all: bool) -> None:
+    """What must hold for any stored resource; ApiError or InvalidConfig if it does not."""
     if resource.resource_type not in _STORED:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     if resource.resource_type == ResourceType.BROKER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.alter_configs import check_changes, in_request_order, refused
+from moldau.broker.alter_configs import check_changes, check_well_formed, in_request_order, refused
 from moldau.broker.config import Change, Operation
 from moldau.controller.configs import alter_configs
 from moldau.wire import messages as m
@@ -33,4 +33,5 @@ async def handle(broker: Broker, _call: Call, request: m.AlterConfigsRequest) ->
 
 def _check(broker: Broker, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
     changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
+    check_well_formed(changes)
     check_changes(broker, resource, changes, replaces_all=True)

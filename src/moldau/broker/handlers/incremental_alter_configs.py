@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker import loggers
-from moldau.broker.alter_configs import check_changes, in_request_order, parse_node_id, refused
+from moldau.broker.alter_configs import check_changes, check_well_formed, in_request_order, parse_node_id, refused
 from moldau.broker.config import Change
 from moldau.broker.config.definition import ResourceType
 from moldau.controller.configs import incremental_alter_configs
@@ -49,6 +49,7 @@ async def handle(
 
 def _check(broker: Broker, resource: Resource, validate_only: bool) -> None:
     changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+    check_well_formed(changes)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         _change_loggers(broker, resource.resource_name, changes, validate_only)
     else:

@@ -1,0 +1,55 @@
+"""One broker per module, with two log dirs, and a raw client; and a broker of its own for tests that bend it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.broker.handlers.wire_client import WireClient
+
+from moldau.testing import Broker
+
+T = TypeVar("T")
+OnLoop = Callable[[Callable[[], T]], T]
+
+
+def make_broker(folder: Path, **settings: str) -> Broker:
+    changed = {key.replace("_", "."): value for key, value in settings.items()}
+    dirs = {"log.dirs": f"{folder}/one,{folder}/two", "auto.create.topics.enable": "false"}
+    return Broker(dirs | changed)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Shared by the module: topics of your own, and settings put back."""
+    with make_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """For this test alone."""
+    with make_broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def own_client(own_broker: Broker) -> Iterator[WireClient]:
+    with WireClient(own_broker.bootstrap_servers) as connected:
+        yield connected
+
+
+def on_loop(broker: Broker, work: Callable[[], T]) -> T:
+    """Run it where the node lives, and give back what it returns."""
+
+    async def run() -> T:
+        return work()
+
+    return asyncio.run_coroutine_threadsafe(run(), broker.node.broker.loop).result(20)
