@@ -83,7 +83,7 @@ def page(numbers: dict[str, list[Row]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. Every figure stands beside what others reach **in the same run on the same machine**;",
+        "Written by `make bench`. Every figure stands beside what others reach in the same run on the same machine;",
         "what counts is the ratio in brackets (above 1x: Moldau is better). Absolute numbers belong to the machine: "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}.",
     ]

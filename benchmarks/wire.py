@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.rows import Row
 from kafka.protocol.metadata import MetadataResponse as KafkaPythonMetadataResponse
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from benchmarks.rows import Row
 from moldau.wire import decode, encode
 from moldau.wire import messages as m
 from moldau.wire.fetch import decode_fetch_request
