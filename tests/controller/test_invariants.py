@@ -176,10 +176,9 @@ def check(before: ClusterImage, world: World) -> None:
         if not image.is_elr_enabled:
             assert partition.isr, where
             assert not partition.elr, where
-        elif partition.leader != NO_LEADER and len(partition.isr) >= effective_min_isr(
-            image, world.context, topic.name
-        ):
-            assert not partition.elr or partition == before.partition(topic.name, number), where
+        else:
+            minimum = effective_min_isr(image, world.context, topic.name, len(partition.replicas))
+            assert len(partition.isr) < minimum or not partition.elr, where
         old = before.topics.get(topic.name)
         if old is not None and old.topic_id == topic.topic_id:
             check_epochs(old.partitions.get(number), partition, where)

@@ -5,6 +5,7 @@ from tests.controller.test_partition_changes import alter
 from tests.controller.world import World
 
 from moldau.controller.features import ELR_VERSION
+from moldau.controller.image import RECOVERING
 from moldau.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
@@ -98,7 +99,8 @@ def test_putting_back_must_not_lose_records(world: World) -> None:
     world.commit([m.ConfigRecord(2, "orders", "unclean.leader.election.enable", "true")])
     world.heartbeat(0)
     assert reassign(world, None) == (ErrorCode.NONE, None)
-    assert world.partition("orders").leader == 0
+    partition = world.partition("orders")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (0, (0,), RECOVERING)
 
 
 def test_a_target_can_be_changed_under_way(world: World) -> None:

@@ -113,11 +113,9 @@ def is_unclean_election_enabled(image: ClusterImage, context: ControllerContext,
     return topic_setting(image, context, topic, UNCLEAN_LEADER_ELECTION).strip().lower() == "true"
 
 
-def effective_min_isr(image: ClusterImage, context: ControllerContext, topic: str) -> int:
-    """min.insync.replicas, but never more than the topic has replicas."""
-    wanted = int(topic_setting(image, context, topic, MIN_INSYNC_REPLICAS))
-    first = image.topics[topic].partitions.get(0)
-    return wanted if first is None else min(wanted, len(first.replicas))
+def effective_min_isr(image: ClusterImage, context: ControllerContext, topic: str, replicas: int) -> int:
+    """min.insync.replicas, but never more than the partition has replicas: what its leader asks for, too."""
+    return min(int(topic_setting(image, context, topic, MIN_INSYNC_REPLICAS)), replicas)
 
 
 def default_directory(image: ClusterImage, broker_id: int) -> bytes:

@@ -10,8 +10,8 @@ says what it wants changed; the rules that follow from it are applied here, alwa
    one, else the last known leader, else, if the topic allows it, any that is alive.
 4. What changed is written down; naming a leader starts a leader epoch.
 
-Invariants: the ISR and the ELR are disjoint subsets of the replicas; a leader is the only member of the ISR, or was
-in it; without ELR the ISR never becomes empty.
+Invariants: the ISR and the ELR are disjoint subsets of the replicas; the leader is in the ISR; nobody is in the ELR
+while the ISR has min.insync.replicas members; without ELR the ISR never becomes empty.
 """
 
 from __future__ import annotations
@@ -76,11 +76,15 @@ def change_partition(
     elr_enabled = image.is_elr_enabled
 
     _complete_reassignment(target)
+    min_isr = effective_min_isr(image, context, topic.name, len(target.replicas)) if elr_enabled else 0
     if elr_enabled:
-        _populate_elr(target, partition, effective_min_isr(image, context, topic.name), unclean_shutdown)
+        _populate_elr(target, partition, min_isr, unclean_shutdown)
     leader, clean = _choose(target, partition, election, acceptable, elr_enabled)
     if leader != partition.leader:
         _write_leader(record, target, partition, leader, clean)
+        if len(target.isr) >= min_isr:
+            # The new leader may commit on its own: the others would soon lack what it has.
+            target.elr = []
     if record.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(target.replicas):
         # Replicas that go must not be able to fetch in the old epoch.
         record.leader = partition.leader

@@ -104,7 +104,9 @@ def _cancel(
                 f"Unable to revert partition assignment for {topic.name}:{number} because it would require an unclean "
                 "leader election.",
             )
-        isr = [replicas[0]]
+        # Whoever is alive is elected, uncleanly. With nobody there, and no ELR, the ISR must still not be empty.
+        if not image.is_elr_enabled and not any(image.is_active(replica) for replica in replicas):
+            isr = [replicas[0]]
     return change_partition(
         image,
         context,
