@@ -3,7 +3,7 @@
 Every change of a partition comes through `change_partition`: ISR updates, elections, fencing, reassignment. The caller
 says what it wants changed; the rules that follow from it are applied here, always in the same order:
 
-1. A reassignment whose new replicas are all in sync is completed.
+1. A reassignment is completed once what it adds is in sync (or all that stay, if it removes more than it adds).
 2. While the ISR is smaller than min.insync.replicas, those that leave it stay eligible leader replicas (KIP-966): they
    have every committed record, since nothing is committed with fewer than min.insync.replicas in sync.
 3. A leader is elected: the present one if it may stay, else the first replica in sync, else (ISR empty) an eligible
@@ -124,7 +124,9 @@ def _complete_reassignment(target: _Target) -> None:
         return
     isr = [replica for replica in target.isr if replica not in target.removing]
     replicas = [replica for replica in target.replicas if replica not in target.removing]
-    if isr and replicas and set(replicas) <= set(isr):
+    # With fewer replicas than before, each of those that stay must be in sync: nobody is there to make up for it.
+    must_be_in_sync = set(replicas) if len(target.adding) < len(target.removing) else set(target.adding)
+    if isr and replicas and must_be_in_sync <= set(isr):
         target.isr, target.replicas, target.removing, target.adding = isr, replicas, [], []
 
 

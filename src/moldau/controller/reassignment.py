@@ -1,7 +1,7 @@
 """AlterPartitionReassignments and ListPartitionReassignments: replicas move from some brokers to others.
 
-A reassignment adds the new replicas to the old, waits until all of the new ones are in sync, and then drops those that
-shall go. The first step is made here; the last one happens within the ISR change that completes it.
+A reassignment adds the new replicas to the old, waits until the new ones are in sync, and then drops those that shall
+go. The first step is made here; the last one happens within the ISR change that completes it.
 """
 
 from __future__ import annotations
