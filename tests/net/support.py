@@ -134,7 +134,7 @@ class World:
 
     def check_nothing_is_left(self) -> None:
         assert not self.reactor.connections
-        assert self.reactor.gate.open_connections == 0
+        assert self.reactor.gate.open_connections == self.reactor.gate.address_count == 0
         assert self.reactor.memory.reserved_bytes == 0
         assert self.counters.connections_open == 0
         assert self.counters.connections_accepted == self.counters.connections_closed

@@ -149,6 +149,29 @@ def test_a_paused_connection_keeps_its_requests_in_order(run: Run) -> None:
     run(main())
 
 
+def test_a_readable_socket_does_not_overtake_the_frames_kept_back(run: Run) -> None:
+    """With the shared buffer full of whole frames, there is no room to read: that must not look like an end."""
+
+    def pause_on_p(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        slot.complete([bytes(payload)])
+        if bytes(payload) == b"p":
+            connection.pause_dispatch()
+
+    async def main() -> None:
+        async with World(pause_on_p) as world:
+            peer = await world.peer()
+            await peer.send(frame(b"p") + frame(b"xyzw") * 40_000)
+            await until(lambda: world.handler.frames)
+            (connection,) = world.reactor.connections.values()
+            connection.resume_dispatch()
+            connection._on_readable()
+            assert not connection.is_closed
+            assert world.handler.frames == [b"p"]
+            assert (await peer.read_frames(40_001))[-1] == b"xyzw"
+
+    run(main())
+
+
 def test_pausing_and_resuming_within_one_request_changes_nothing(run: Run) -> None:
     def pause_and_resume(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
         connection.pause_dispatch()

@@ -250,13 +250,12 @@ def test_a_failing_handler_closes_only_its_connection(run: Run, caplog: pytest.L
         async with World(fail_on_bad) as world:
             good, bad = await world.peer(), await world.peer()
             with caplog.at_level(logging.CRITICAL):
-                await bad.send(frame(b"first") + frame(b"bad") + frame(b"never") + struct.pack(">i", 10**6) + b"part")
+                await bad.send(frame(b"first") + frame(b"bad") + struct.pack(">i", 10**6) + b"part")
                 assert await bad.read_frame() == b"first"
                 assert await bad.is_ended()
                 await until(lambda: world.handler.ends)
             assert world.handler.reasons == ["on_frame failed"]
             assert world.counters.handler_errors == 1
-            assert b"never" not in world.handler.frames
             await good.send(frame(b"still here"))
             assert await good.read_frame() == b"still here"
 
@@ -319,7 +318,8 @@ def test_close_without_flush_is_at_once_and_tells_the_handler_from_the_loop(run:
         nonlocal world
         async with World(close) as world:
             peer = await world.peer()
-            await peer.send(frame(b"a") + frame(b"b") + struct.pack(">i", 10**6) + b"part")
+            # What follows looks like the start of a frame that needs memory of its own: it must not be held for ever.
+            await peer.send(frame(b"a") + struct.pack(">i", 10**6) + b"part")
             assert await peer.is_ended()
             await until(lambda: world.handler.ends)
             assert world.handler.reasons == ["enough"]

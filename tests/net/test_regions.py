@@ -115,6 +115,9 @@ class GreedyChannel:
     def end_sending(self) -> None:
         pass
 
+    def discard(self, view: memoryview, /) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

@@ -51,6 +51,7 @@ def test_a_connection_that_waits_for_us_is_not_idle(run: Run) -> None:
             await until(lambda: world.handler.slots)
             world.pass_time(900_000)
             assert not world.handler.connections[0].is_closed
+            world.pass_time(500)
             world.handler.slots[0].complete([b"A"])
             assert await peer.read_frame() == b"A"
             world.pass_time(999)
@@ -68,10 +69,12 @@ def test_a_throttled_connection_is_not_idle(run: Run) -> None:
             await until(lambda: world.handler.connections)
             world.handler.connections[0].mute_until(world.clock.now_ms + 5_000)
             world.pass_time(4_000)
-            assert not world.handler.connections[0].is_closed
-            await peer.send(frame(b"a"))
             world.pass_time(1_000)
-            assert await peer.read_frame() == b"a"
+            await until(lambda: world.counters.mutes)
+            world.pass_time(999)
+            assert not world.handler.connections[0].is_closed
+            world.pass_time(1)
+            assert await peer.is_ended()
 
     run(main())
 

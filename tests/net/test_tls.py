@@ -119,7 +119,7 @@ def test_a_client_without_a_good_certificate_is_refused_where_one_is_asked_for(
                 peer = await connect(world, context)
                 await peer.request([b"a"])
 
-            with pytest.raises(Disconnected):
+            with pytest.raises(Disconnected, match=r"(?i)alert"):
                 await ask()
             await until(lambda: world.counters.tls_failures)
             assert world.handler.connections == []

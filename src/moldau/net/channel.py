@@ -43,18 +43,21 @@ class Channel(Protocol):
     def end_sending(self) -> None:
         """Tell the peer that nothing more comes. Never raises."""
 
+    def discard(self, view: memoryview, /) -> int:
+        """Read bytes that nobody wants, as they come from the socket; 0 at the end of the stream."""
+
     def close(self) -> None: ...
 
 
 class PlainChannel:
-    __slots__ = ("_socket", "recv_into", "send")
+    __slots__ = ("_socket", "discard", "recv_into", "send")
 
     has_unsent = False
     has_unread = False
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self.recv_into = sock.recv_into
+        self.recv_into = self.discard = sock.recv_into
         self.send = sock.send
 
     def send_many(self, buffers: Sequence[Buffer], *, more_follows: bool) -> int:

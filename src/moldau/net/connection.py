@@ -244,7 +244,8 @@ class ServerConnection:
             return
         except OSError as error:
             self._counters.tls_failures += 1
-            self.close(f"the TLS handshake failed: {error}")
+            self._close_reason = f"the TLS handshake failed: {error}"
+            self._release(linger=True)  # the peer should get the alert that tells it why
             return
         loop.remove_writer(self._armed_fd)
         self._handshaking = None

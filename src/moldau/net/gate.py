@@ -34,6 +34,10 @@ class Gate:
         else:
             del self._per_address[address]
 
+    @property
+    def address_count(self) -> int:
+        return len(self._per_address)
+
     def count_of(self, address: str) -> int:
         return self._per_address.get(address, 0)
 

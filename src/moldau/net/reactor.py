@@ -171,7 +171,7 @@ class _Lingering:
 
     def _on_readable(self) -> None:
         try:
-            received = self._channel.recv_into(self._reactor.memory.shared)
+            received = self._channel.discard(self._reactor.memory.shared)
         except BlockingIOError:
             return
         except OSError:

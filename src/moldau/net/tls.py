@@ -122,12 +122,15 @@ class TlsChannel:
         return self._socket.fileno()
 
     def end_sending(self) -> None:
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()  # makes our close_notify; waiting for the peer's is not required (RFC 8446, 6.1)
         with contextlib.suppress(OSError):
-            # Sends our close_notify; waiting for the peer's is not required (RFC 8446, 6.1).
-            with contextlib.suppress(ssl.SSLError):
-                self._tls.unwrap()
-            self.flush()
+            self.flush()  # not if the socket is full: frames have lengths, so nobody mistakes a cut for an end
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+
+    def discard(self, view: memoryview, /) -> int:
+        return self._socket.recv_into(view)
 
     def close(self) -> None:
         self._socket.close()
