@@ -118,6 +118,13 @@ def test_an_index_that_lies_is_rebuilt(log: PartitionLog, disk: SimDisk, kind: s
         assert found.offset == offset
 
 
+def test_offsets_are_never_given_twice_even_if_the_checkpoint_is_too_old(log: PartitionLog) -> None:
+    log.close()
+    again, _ = reopen(log, recovery_point=55, clean=True)
+    assert again.append_as_leader(batch([b"x"]), 3).first_offset == 60
+    assert len(values(again)) == 61
+
+
 def test_an_index_without_a_log_is_removed(log: PartitionLog, disk: SimDisk) -> None:
     disk.write_file_atomically(f"{log.folder}/00000000000000009999.index", b"12345678")
     _, report = reopen(log)

@@ -122,6 +122,17 @@ class PartitionLog:
 
     # -- append
 
+    def _before_first_append(self) -> None:
+        """After a clean start the log end was taken from a checkpoint: before it is relied upon, look at the records.
+        Should there be more of them than it says, their offsets are taken."""
+        self._check_online()
+        if self._untouched:
+            self._untouched = False
+            try:
+                self.log_end_offset = max(self.log_end_offset, self._segments.active.next_offset())
+            except OSError as error:
+                raise self.fail(error) from error
+
     def append_as_leader(
         self,
         buffer: WritableBuffer,
@@ -132,8 +143,8 @@ class PartitionLog:
         transaction_version: int = 0,
     ) -> AppendInfo:
         """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place."""
-        if self._failure is not None:
-            self._check_online()
+        if self._failure is not None or self._untouched:
+            self._before_first_append()
         config = self.config
         now_ms = self._clock.wall_ms()
         buffer, header, size, max_timestamp, log_append_time = validate_for_leader(buffer, config, origin, now_ms)
@@ -184,7 +195,7 @@ class PartitionLog:
         Batches of an epoch newer than `leader_epoch` are left out too: the leader they come from is not the one that
         was asked, and the next fetch will tell.
         """
-        self._check_online()
+        self._before_first_append()
         batches = self._check_followed(buffer, leader_epoch)
         if not batches:
             return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, -1, self.log_start_offset, 0)

@@ -308,11 +308,9 @@ class _Opening:
         if not segments:
             return 0
         last = segments[-1]
-        if not last.size:
-            return last.base_offset
-        if clean and recovery_point > last.base_offset:
+        if clean and recovery_point >= last.base_offset:
             return recovery_point
-        return last.next_offset()
+        return last.next_offset() if last.size else last.base_offset
 
     def _load_epochs(self, segments: list[Segment]) -> bool:
         """False if the file is damaged, or missing though there are records: then the batches must tell."""
