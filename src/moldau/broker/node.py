@@ -27,7 +27,8 @@ from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
 from moldau.broker.replicas import ReplicaManager
 from moldau.broker.transaction_coordinator import TransactionCoordinator
-from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, bootstrap_records, diff
+from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
+from moldau.controller.feature_updates import activation_records
 from moldau.log.config import LogConfig
 from moldau.log.log_manager import LogManager, ManagerSettings
 from moldau.net import ConnectionLimits, Listener, LoopTimers, NetSettings, Reactor
@@ -105,8 +106,8 @@ class Node:
         broker.transactions = TransactionCoordinator(broker)
         broker.controller = self._controller(broker, metadata)
         self._publish(broker.image, metadata.committed)
-        if not metadata.committed.features:
-            await metadata.append(bootstrap_records())
+        if first := activation_records(metadata.committed, broker.controller.context()):
+            await metadata.append(first)
         self._dispatcher = Dispatcher(broker)
         endpoints = self._listen(loop)
         await register_this_broker(broker, endpoints, previous_epoch)

@@ -160,8 +160,9 @@ class TestBrokerSettings:
     @pytest.fixture(autouse=True)
     def put_back(self, client: WireClient) -> Iterator[None]:
         yield
-        for name in ("1", ""):
-            assert legacy(client, BROKER, name).error_code == 0
+        assert legacy(client, BROKER, "1").error_code == 0
+        # This one came with the cluster: with eligible leader replicas it is a number for all, and stays set.
+        assert legacy(client, BROKER, "", ("min.insync.replicas", "1")).error_code == 0
 
     def test_a_change_for_this_broker_takes_effect_on_its_topics(self, client: WireClient) -> None:
         name = client.new_topic()
@@ -197,6 +198,14 @@ class TestBrokerSettings:
         answer = client.alter(BROKER, name, change)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert message in answer.error_message
+
+    def test_min_insync_replicas_is_one_number_for_the_cluster(self, client: WireClient) -> None:
+        assert client.describe(BROKER, "").keys() == {"min.insync.replicas"}
+        own = client.alter(BROKER, "1", ("min.insync.replicas", SET, "2"))
+        assert own.error_code == ErrorCode.INVALID_CONFIG
+        assert client.alter(BROKER, "", ("min.insync.replicas", DELETE, None)).error_code == ErrorCode.INVALID_CONFIG
+        assert client.alter(BROKER, "", ("min.insync.replicas", SET, "2")).error_code == 0
+        assert client.describe(TOPIC, client.new_topic())["min.insync.replicas"].value == "2"
 
     def test_connection_limits_change_while_running(self, broker: Broker, client: WireClient) -> None:
         assert client.alter(BROKER, "1", ("max.connections.per.ip", SET, "1")).error_code == 0
