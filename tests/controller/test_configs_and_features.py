@@ -94,7 +94,7 @@ def test_resources_that_do_not_exist(world: World) -> None:
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         "No node with id 77 found.",
     )
-    assert change(world, ("a", SET, "1"), kind=99)[0] == ErrorCode.UNSUPPORTED_VERSION
+    assert change(world, ("a", SET, "1"), kind=99) == (ErrorCode.INVALID_REQUEST, "Unknown resource type 99")
     for name in ("", "0"):
         assert change(world, ("a", SET, "1"), kind=broker, name=name) == (ErrorCode.NONE, None)
     world.base = replace(world.base, quorum_ids=(77,))
@@ -103,9 +103,11 @@ def test_resources_that_do_not_exist(world: World) -> None:
 
 
 def test_malformed_changes(world: World) -> None:
-    assert change(world, ("a", SET, None))[0] == ErrorCode.INVALID_REQUEST
-    assert change(world, ("a", 9, "1"))[0] == ErrorCode.INVALID_REQUEST
-    assert change(world, ("a", SET, "1"), ("a", SET, "2"))[0] == ErrorCode.INVALID_REQUEST
+    invalid = ErrorCode.INVALID_REQUEST
+    nulls = [("a", SET, None), ("b", DELETE, None), ("c", APPEND, None)]
+    assert change(world, *nulls) == (invalid, "Null value not supported for : a, c")
+    assert change(world, ("a", 9, "1")) == (invalid, "Unknown operations type 9")
+    assert change(world, ("a", SET, "1"), ("a", SET, "2")) == (invalid, "Error due to duplicate config keys")
     assert change(world, ("a", SET, "x" * 32768))[0] == ErrorCode.INVALID_CONFIG
     assert change(world, ("a", SET, "x" * 32767))[0] == ErrorCode.NONE
     twice = Incremental.AlterConfigsResource(ResourceType.TOPIC, "orders", [])
@@ -128,6 +130,12 @@ def test_the_old_way_removes_what_it_does_not_mention(world: World) -> None:
     assert answer.error_code == ErrorCode.NONE
     assert world.image.config(ResourceType.TOPIC, "orders") == {"b": "3"}
     assert alter_configs(world.image, request.replace(validate_only=True), world.context).records == []
+    request.resources[0].configs[0].value = None
+    (answer,) = world.run(alter_configs(world.image, request, world.context)).responses
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Null value not supported for : b",
+    )
 
 
 def test_min_insync_replicas_is_the_clusters_while_elr_is_on(world: World) -> None:

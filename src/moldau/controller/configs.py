@@ -75,6 +75,7 @@ def alter_configs(
         )
         try:
             _check_resource(resource, duplicates)
+            _check_keys([config.name for config in asked.configs], [c.name for c in asked.configs if c.value is None])
             wanted: dict[str, str | None] = dict.fromkeys(image.config(*resource))
             wanted |= {config.name: config.value for config in asked.configs}
             records += setting_records(image, context, resource, wanted)
@@ -95,25 +96,30 @@ def _duplicates(resources: Iterable[tuple[int, str]]) -> set[ConfigResource]:
 
 def _check_resource(resource: ConfigResource, duplicates: set[ConfigResource]) -> None:
     if resource.type not in RESOURCE_TYPE_NAMES:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
     if resource in duplicates:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
     if resource.type == ResourceType.BROKER_LOGGER:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Unexpected resource type BROKER_LOGGER.")
 
 
+def _check_keys(names: list[str], without_value: list[str]) -> None:
+    if len(set(names)) != len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if without_value:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}")
+
+
 def _incremental_records(
     image: ClusterImage,
     context: ControllerContext,
     resource: ConfigResource,
-    configs: Iterable[m.IncrementalAlterConfigsRequest.AlterableConfig],
+    configs: list[m.IncrementalAlterConfigsRequest.AlterableConfig],
 ) -> list[Message]:
+    without_value = [c.name for c in configs if c.value is None and c.config_operation != DELETE]
+    _check_keys([config.name for config in configs], without_value)
     current = image.config(*resource)
-    wanted: dict[str, str | None] = {}
-    for config in configs:
-        if config.name in wanted:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {config.name}")
-        wanted[config.name] = _after(context, resource, config, current.get(config.name))
+    wanted = {config.name: _after(context, resource, config, current.get(config.name)) for config in configs}
     return setting_records(image, context, resource, wanted)
 
 
@@ -127,9 +133,8 @@ def _after(
     if operation == DELETE:
         return None
     if operation not in (SET, APPEND, SUBTRACT):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} for config {config.name}")
-    if value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+    assert value is not None, "checked for the whole resource"
     if operation == SET:
         return value
     if not context.rules.is_list(resource.type, config.name):
