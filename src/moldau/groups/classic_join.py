@@ -43,7 +43,8 @@ def join_group(state: ShardState, request: m.JoinGroupRequest, context: RequestC
         if group.members:
             join_consumer_group(state, group, request, context)
             return
-        migration.erase_group(state, group)
+        if not request.member_id:
+            migration.erase_group(state, group)
         group = None
     if group is None:
         if request.member_id:

@@ -122,7 +122,8 @@ class _CustomAssignor(Exception):
 
 
 def _as_consumer_group(state: ShardState, group: ClassicGroup) -> ConsumerGroup:
-    protocol_name = group.protocol_name or group.select_protocol()
+    # In its first rebalance a group has selected none yet; and its members may all have left again.
+    protocol_name = group.protocol_name or (group.select_protocol() if group.members else None)
     generation = group.generation_id
     made = ConsumerGroup(group.group_id, group_epoch=generation, assignment_epoch=generation)
     names: set[str] = set()
