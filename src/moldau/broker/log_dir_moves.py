@@ -79,6 +79,7 @@ class LogDirMoves:
             log = logs.get(*key)
             if job.error is None and log is not None:
                 partition.log = log
+                log.config = partition.settings.log  # it may have changed since the copy began
                 await self._tell_controller(partition)
             else:
                 _log.warning("%r stays where it is: %s", partition, job.error)

@@ -171,6 +171,28 @@ def test_a_copy_under_way_is_shown_as_future(own_broker: Broker, own_client: Wir
     wait_until_in(own_client, name, target)
 
 
+def test_settings_changed_meanwhile_hold_for_the_moved_log(
+    own_broker: Broker, own_client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, go = threading.Event(), threading.Event()
+    original = MoveJob.run
+
+    def run(job: MoveJob) -> None:
+        original(job)
+        copied.set()
+        assert go.wait(20)
+
+    monkeypatch.setattr(MoveJob, "run", run)
+    name = own_client.new_topic()
+    target = other_dir(own_broker, dir_of(own_client, name))
+    assert move(own_client, name, target) == 0
+    assert copied.wait(20)
+    assert own_client.alter(2, name, ("max.message.bytes", 0, "2000")).error_code == 0
+    go.set()
+    wait_until_in(own_client, name, target)
+    assert own_client.produce(name, [b"x" * 4000]).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_asking_for_the_old_dir_ends_the_move(own_broker: Broker, own_client: WireClient, held: HeldMoves) -> None:
     name = own_client.new_topic()
     own_client.produce(name, [b"a"])
