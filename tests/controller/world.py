@@ -73,9 +73,10 @@ class World:
         level = self.image.metadata_version
         written = [encode_metadata_record(record, record_version(record, level)) for record in records]
         read = [decode_metadata_record(value) for value in written]
-        assert read == records
         self.offset += len(records)
-        self.image = apply(self.image, read, offset=self.offset, epoch=1)
+        after = apply(self.image, read, offset=self.offset, epoch=1)
+        assert after == apply(self.image, records), "what is written must mean what was decided"
+        self.image = after
 
     def run(self, result: ControllerResult[R]) -> R:
         self.commit(result.records)

@@ -7,7 +7,6 @@ broker carries it, so one from a former life is recognised as stale.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum, auto
 
 from moldau.controller.context import ControllerContext, ControllerResult
@@ -326,8 +325,3 @@ def register_controller(
         ],
     )
     return ControllerResult(m.ControllerRegistrationResponse(0, ErrorCode.NONE, None), [record])
-
-
-def endpoints_of(brokers: Iterable[BrokerRegistration], listener: str) -> dict[int, tuple[str, int]]:
-    """Where each broker listens under that name; brokers without such a listener are left out."""
-    return {b.broker_id: (e.host, e.port) for b in brokers for e in b.endpoints if e.name == listener}

@@ -303,7 +303,7 @@ class ImageBuilder:
         self._map("delegation_tokens").remove(record.token_id)
 
     def nothing(self, _record: Message) -> None:
-        """NoOpRecord keeps the log moving; ZkMigrationRecord is left from clusters that once knew ZooKeeper."""
+        """NoOpRecord keeps the log moving; ZkMigrationStateRecord is left from clusters that once knew ZooKeeper."""
 
 
 def partition_image(record: m.PartitionRecord) -> PartitionImage:
