@@ -7177,7 +7177,7 @@ class WriteTxnMarkersResponse(Message):
         unknown_tags: dict[int, bytes] | None = ...,
     ) -> None: ...
 
-class ZkMigrationRecord(Message):
+class ZkMigrationStateRecord(Message):
     zk_migration_state: int
     def __init__(
         self,
