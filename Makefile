@@ -43,7 +43,7 @@ stubs: $(STAMP) ## rewrite the message types after editing the schema table
 fuzz: $(STAMP) ## the long fuzz run (FUZZ_CASES=2000000 by default)
 	FUZZ_CASES=$${FUZZ_CASES:-2000000} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/wire/test_hostile_input.py tests/records/test_hostile_batches.py
 
-interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, and the network to their registries)
+interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
 	$(BIN)/python -m pytest --timeout 600 tests/interop
 
 bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
