@@ -105,9 +105,17 @@ class Driver:
         self.shard = self.loaded_shard()
         return self._carry_out(self.shard.on_loaded(self.now))
 
-    def loaded_shard(self) -> GroupShard:
+    def compacted_log(self) -> list[LogEntry]:
+        """What compaction may leave: the last value of each key. Open transactions would stay; there are none here."""
+        last = {entry.key: position for position, entry in enumerate(self.log)}
+        assert all(entry.producer_id == -1 for entry in self.log)
+        return [
+            entry for position, entry in enumerate(self.log) if last[entry.key] == position and entry.value is not None
+        ]
+
+    def loaded_shard(self, log: list[LogEntry] | None = None) -> GroupShard:
         shard = GroupShard(self.config, self.random, self.image)
-        for entry in self.log:
+        for entry in self.log if log is None else log:
             if entry.marker is None:
                 shard.replay(entry.key, entry.value, entry.producer_id)
             else:

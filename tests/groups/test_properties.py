@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.groups.clients import ClassicClient, Client, ConsumerClient, Simulation
-from tests.groups.driver import Driver, offsets_of
+from tests.groups.driver import Driver, check_reload_is_equal, offsets_of
 
 from moldau.groups import GroupConfig
 from moldau.groups.consumer import ConsumerGroup
@@ -98,8 +98,16 @@ def test_groups_come_to_rest(kind: str, events: list[tuple[int, int, int]]) -> N
     simulation.driver.set_topics(TOPICS)
     for event in events:
         happen(simulation, kind, event)
+    check_compaction(simulation.driver)
     simulation.settle_down(rounds=40)
     assert_at_rest(simulation)
+
+
+def check_compaction(driver: Driver) -> None:
+    """A compacted log loads to the same state as the whole one."""
+    whole, compacted = driver.loaded_shard(), driver.loaded_shard(driver.compacted_log())
+    check_reload_is_equal(whole.state, compacted.state)
+    check_reload_is_equal(compacted.state, whole.state)
 
 
 OFFSET_EVENTS = st.lists(
