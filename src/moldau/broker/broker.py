@@ -1,4 +1,8 @@
-"""What a handler can reach: one object that knows everything this node has, and does nothing by itself."""
+"""What a handler can reach: one object that knows everything this node has, and does nothing by itself.
+
+Coordinators and telemetry are made, and their code is loaded, when they are first needed: a broker that only moves
+records starts sooner and stays smaller.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import BrokerConfig
-from moldau.broker.producer_ids import ProducerIds
-from moldau.broker.telemetry import Telemetry
+from moldau.controller.delta import ImageDelta
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.log_manager import LogManager
 from moldau.seams import Clock, Random
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from moldau.broker.log_dir_moves import LogDirMoves
     from moldau.broker.metadata_log import MetadataLog
     from moldau.broker.partition import Partition
+    from moldau.broker.producer_ids import ProducerIds
     from moldau.broker.replicas import ReplicaManager
+    from moldau.broker.telemetry import Telemetry
     from moldau.broker.transaction_coordinator import TransactionCoordinator
 
 
@@ -45,11 +50,11 @@ class Broker:
     controller: LocalController = field(init=False)
     metadata_log: MetadataLog = field(init=False)
     flusher: Flusher = field(init=False)
-    groups: GroupCoordinator = field(init=False)
-    transactions: TransactionCoordinator = field(init=False)
     moves: LogDirMoves = field(init=False)
-    producer_ids: ProducerIds = field(init=False)
-    telemetry: Telemetry = field(init=False)
+    _groups: GroupCoordinator | None = None
+    _transactions: TransactionCoordinator | None = None
+    _producer_ids: ProducerIds | None = None
+    _telemetry: Telemetry | None = None
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
     fetch_purgatory: Purgatory = field(init=False)
@@ -59,9 +64,55 @@ class Broker:
     def __post_init__(self) -> None:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
-        self.producer_ids = ProducerIds(self)
-        self.telemetry = Telemetry(self.random)
-        self.disconnect_listeners.append(self.telemetry.on_disconnect)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        if self._groups is None:
+            from moldau.broker.group_coordinator import GroupCoordinator
+
+            self._groups = GroupCoordinator(self)
+            self._groups.load_all()
+        return self._groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        if self._transactions is None:
+            from moldau.broker.transaction_coordinator import TransactionCoordinator
+
+            self._transactions = TransactionCoordinator(self)
+            self._transactions.load_all()
+            self.producer_ids.prefetch()
+        return self._transactions
+
+    @property
+    def producer_ids(self) -> ProducerIds:
+        if self._producer_ids is None:
+            from moldau.broker.producer_ids import ProducerIds
+
+            self._producer_ids = ProducerIds(self)
+        return self._producer_ids
+
+    @property
+    def telemetry(self) -> Telemetry:
+        if self._telemetry is None:
+            from moldau.broker.telemetry import Telemetry
+
+            self._telemetry = Telemetry(self.random)
+            self.disconnect_listeners.append(self._telemetry.on_disconnect)
+        return self._telemetry
+
+    def tell_coordinators(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The cluster changed. Coordinators that nobody needed so far stay unmade, unless their topic has come."""
+        if self._groups is not None or "__consumer_offsets" in image.topics:
+            self.groups.apply(image, delta)
+        if self._transactions is not None or "__transaction_state" in image.topics:
+            self.transactions.apply(delta)
+
+    def stop_coordinators(self) -> None:
+        if self._groups is not None:
+            self._groups.stop()
+        if self._transactions is not None:
+            self._transactions.stop()
 
     @property
     def node_id(self) -> int:

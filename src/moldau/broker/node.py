@@ -19,14 +19,12 @@ from moldau.broker.dispatch import Dispatcher
 from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
-from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import identify
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
 from moldau.broker.replicas import ReplicaManager
-from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
 from moldau.controller.feature_updates import activation_records
 from moldau.log.config import LogConfig
@@ -102,8 +100,6 @@ class Node:
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
         broker.replicas = ReplicaManager(logs, config.node_id, config)
         broker.moves = LogDirMoves(broker)
-        broker.groups = GroupCoordinator(broker)
-        broker.transactions = TransactionCoordinator(broker)
         broker.controller = self._controller(broker, metadata)
         self._publish(broker.image, metadata.committed)
         if first := activation_records(metadata.committed, broker.controller.context()):
@@ -112,7 +108,6 @@ class Node:
         endpoints = self._listen(loop)
         await register_this_broker(broker, endpoints, previous_epoch)
         await unfence_this_broker(broker)
-        broker.producer_ids.prefetch()
         self._housekeeping = Housekeeping(logs, self._executor)
         self._housekeeping.start()
         self._dispatcher.open()
@@ -157,8 +152,7 @@ class Node:
                 if partition is not None:
                     partition.is_leader = False
         broker.replicas.apply(after, delta, broker.config)
-        broker.groups.apply(after, delta)
-        broker.transactions.apply(delta)
+        broker.tell_coordinators(after, delta)
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
@@ -175,8 +169,7 @@ class Node:
         """Shut down cleanly: the next start needs no recovery."""
         broker = self.broker
         await announce_shutdown(broker)
-        broker.groups.stop()
-        broker.transactions.stop()
+        broker.stop_coordinators()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
         await self._reactor.stop(_DRAIN_MS)

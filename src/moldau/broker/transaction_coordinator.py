@@ -78,6 +78,12 @@ class TransactionCoordinator:
     def _transaction_version(self) -> int:
         return self._broker.image.features.get(TRANSACTION_VERSION, 0)
 
+    def load_all(self) -> None:
+        """Take charge of every partition this node leads already."""
+        topic = self._broker.image.topics.get(TOPIC)
+        for index in topic.partitions if topic is not None else ():
+            self._follow_leadership(index)
+
     def _follow_leadership(self, index: int) -> None:
         partition = self._broker.replicas.get(TOPIC, index)
         current = self._shards.get(index)
