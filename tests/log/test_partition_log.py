@@ -23,6 +23,7 @@ from moldau.log.errors import (
     InvalidRecord,
     InvalidTimestamp,
     LogError,
+    NotOneBatch,
     OffsetOutOfRange,
     OutOfOrderSequence,
     RecordListTooLarge,
@@ -103,14 +104,23 @@ def with_header(data: bytearray, **fields: int) -> bytearray:
     return data
 
 
+def with_magic(magic: int) -> bytearray:
+    data = batch([b"a"])
+    data[16] = magic
+    return data
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (bytearray(), CorruptRecord),
+        (bytearray(), NotOneBatch),
         (bytearray(60), CorruptRecord),
         (damaged(batch([b"a"])), CorruptRecord),
-        (batch([b"abc"])[:-1], CorruptRecord),
-        (batch([b"a"]) + batch([b"b"]), InvalidRecord),
+        (batch([b"abc"])[:-1], NotOneBatch),
+        (batch([b"abc"])[:16], NotOneBatch),
+        (with_magic(1), NotOneBatch),
+        (with_magic(3), CorruptRecord),
+        (batch([b"a"]) + batch([b"b"]), NotOneBatch),
         (batch([b"a"], base_offset=5), InvalidRecord),
         (with_header(batch([b"a"]), record_count=0), InvalidRecord),
         (with_header(batch([b"a"]), last_offset_delta=1), InvalidRecord),
@@ -159,6 +169,13 @@ def test_timestamps_too_old(context: LogContext) -> None:
     log.append_as_leader(batch([b"a"], START_MS - 1000), 1)
 
 
+def test_timestamps_too_new(context: LogContext) -> None:
+    log = sim_log(context)
+    with pytest.raises(InvalidTimestamp) as raised:
+        log.append_as_leader(build_batch([(0, START_MS, None, b"", ()), (1, START_MS + 3_600_001, None, b"", ())]), 1)
+    assert [index for index, _ in raised.value.record_errors] == [1]
+
+
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("source", list(Codec))
 def test_broker_side_compression(context: LogContext, source: Codec, target: str) -> None:
@@ -200,6 +217,7 @@ def test_a_repeated_batch_is_answered_with_its_offsets(context: LogContext) -> N
     first = log.append_as_leader(bytearray(sent), 1)
     again = log.append_as_leader(bytearray(sent), 1)
     assert again.duplicate
+    assert again.log_append_time == first.max_timestamp  # as Kafka tells it, whatever the timestamp type
     assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
     assert log.log_end_offset == 2
 

@@ -14,11 +14,12 @@ from moldau.wire import ErrorCode
 
 
 class PartitionUnavailable(Exception):
-    """This node cannot serve the partition; `code` says why."""
+    """This node cannot serve the partition; `code` says why, and `message` more, if there is more to say."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name)
         self.code = code
+        self.message = message
 
 
 class ReplicaManager:

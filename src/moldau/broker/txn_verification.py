@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from moldau.broker.partition import Partition
 from moldau.records import CorruptBatch, read_header
-from moldau.transactions.verification import Operation, produce_error, produce_operation
+from moldau.transactions.verification import Operation, client_error, produce_error, produce_operation
 from moldau.wire import ErrorCode, Struct
 from moldau.wire import messages as m
 from moldau.wire.produce import ProduceFrame
@@ -31,6 +31,13 @@ class Verified(NamedTuple):
     guard: object | None
     error: ErrorCode
 
+    @property
+    def message(self) -> str | None:
+        """Said where the code alone would mislead: it has other meanings too."""
+        if self.error in (ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS):
+            return "the transaction coordinator could not confirm that the partition is in the transaction"
+        return None
+
 
 def ask_coordinator(
     broker: Broker,
@@ -38,10 +45,11 @@ def ask_coordinator(
     producer: tuple[int, int],
     place: tuple[str, int],
     *,
-    add: bool,
+    operation: Operation,
     answer: Callable[[ErrorCode], None],
 ) -> None:
     """Verify that the place (topic, partition) is in the producer's transaction, or add it."""
+    add = operation is Operation.ADD_PARTITION
     topic, index = place
     request = Transaction(
         transactional_id=transactional_id,
@@ -53,7 +61,8 @@ def ask_coordinator(
 
     def on_result(result: Struct) -> None:
         told = cast("m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult", result)
-        answer(ErrorCode(told.topic_results[0].results_by_partition[0].partition_error_code))
+        error = ErrorCode(told.topic_results[0].results_by_partition[0].partition_error_code)
+        answer(client_error(error, operation))
 
     if not broker.transactions.handle(transactional_id, request, _ASK_VERSION, on_result):
         answer(ErrorCode.NOT_COORDINATOR)
@@ -91,7 +100,7 @@ def verify_produce(
             request.transactional_id or "",
             producer,
             (partition.topic, partition.index),
-            add=operation is Operation.ADD_PARTITION,
+            operation=operation,
             answer=on_answer,
         )
     if waiting > 1:

@@ -67,6 +67,10 @@ class InvalidRecord(LogError):
     code = 87
 
 
+class NotOneBatch(InvalidRecord):
+    """What was produced is not one whole batch of format v2: refused before the log is looked at."""
+
+
 class UnexpectedAppendOffset(LogError):
     """A follower was given batches that do not continue its log."""
 

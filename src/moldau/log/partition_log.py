@@ -164,7 +164,7 @@ class PartitionLog:
                         duplicate.first_offset,
                         duplicate.last_offset,
                         duplicate.timestamp,
-                        -1 if log_append_time < 0 else duplicate.timestamp,
+                        duplicate.timestamp,  # told to the producer whatever the topic's timestamp type is
                         self.log_start_offset,
                         0,
                         duplicate=True,

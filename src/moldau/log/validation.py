@@ -4,11 +4,15 @@ Usually that is the header and the checksum, and the bytes stay as the producer 
 if the topic is compacted (every record needs a key), bounds timestamps from below, or has another codec.
 """
 
+import contextlib
+
 from moldau.log.config import LogConfig
 from moldau.log.errors import (
     CorruptRecord,
     InvalidRecord,
     InvalidTimestamp,
+    LogError,
+    NotOneBatch,
     RecordTooLarge,
     UnsupportedCompressionType,
 )
@@ -29,10 +33,11 @@ from moldau.records import (
     recompress,
     stamp_log_append_time,
 )
-from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, LOG_APPEND_TIME_FLAG
+from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, LOG_APPEND_TIME_FLAG, MAGIC, MAGIC_AT
 
 WritableBuffer = bytearray | memoryview
 _LAST_CODEC = int(max(Codec))
+_LENGTH_MIN = 14  # of any format Kafka ever had: shorter is damage
 
 
 # The batch to write, its header, its size, its largest timestamp, and the append time if the topic stamps one, or -1.
@@ -50,7 +55,7 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
             raise _too_large(size, config)
         check_crc(buffer, 0, header)
     except CorruptBatch as error:
-        raise CorruptRecord(str(error)) from error
+        raise _unreadable(buffer, error) from error
     base_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, _, base_sequence, count = header
     if origin is AppendOrigin.CLIENT and (
         base_offset or attributes & CONTROL_FLAG or not count or (producer_id >= 0 and base_sequence < 0)
@@ -74,10 +79,7 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
         stamp_log_append_time(buffer, 0, now_ms)
         return buffer, header, size, now_ms, now_ms
     if max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestamp(
-            f"timestamp {max_timestamp} is more than message.timestamp.after.max.ms="
-            f"{config.message_timestamp_after_max_ms} ahead of the broker's clock: check the producer's clock"
-        )
+        raise _too_new(buffer, header, config, now_ms)
     if attributes & LOG_APPEND_TIME_FLAG:
         raise InvalidTimestamp("the batch claims LogAppendTime, but the topic's message.timestamp.type is CreateTime")
     return buffer, header, size, max_timestamp, -1
@@ -93,10 +95,39 @@ def _too_large(size: int, config: LogConfig) -> RecordTooLarge:
 def _only_batch(buffer: WritableBuffer, size: int) -> WritableBuffer:
     """Cut off what a client left behind its batch; a second batch is an error, as in Kafka."""
     if len(buffer) < size:
-        raise CorruptRecord(f"the batch says {size} bytes, only {len(buffer)} came: the request was cut short")
+        raise NotOneBatch(f"the batch says {size} bytes, only {len(buffer)} came: the request was cut short")
     if next(iter_batches(buffer, size), None) is not None:
-        raise InvalidRecord("a produce request must hold exactly one record batch per partition")
+        raise NotOneBatch("a produce request must hold exactly one record batch per partition")
     return memoryview(buffer)[:size]
+
+
+def _unreadable(buffer: WritableBuffer, error: CorruptBatch) -> LogError:
+    """As Kafka tells them apart: no whole batch, or one of an older format, is invalid; a damaged one is corrupt."""
+    if len(buffer) < LOG_OVERHEAD_BYTES:
+        return NotOneBatch(f"a produce request must hold one record batch per partition: {error}")
+    length = int.from_bytes(buffer[LOG_OVERHEAD_BYTES - 4 : LOG_OVERHEAD_BYTES], "big", signed=True)
+    if length < _LENGTH_MIN:
+        return CorruptRecord(str(error))
+    if len(buffer) <= MAGIC_AT or buffer[MAGIC_AT] < MAGIC:
+        return NotOneBatch(str(error))
+    if buffer[MAGIC_AT] == MAGIC and len(buffer) < LOG_OVERHEAD_BYTES + length:
+        return NotOneBatch(str(error))
+    return CorruptRecord(str(error))
+
+
+def _too_new(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> InvalidTimestamp:
+    """Names every record that is to blame."""
+    newest = now_ms + config.message_timestamp_after_max_ms
+    too_new: list[tuple[int, str]] = []
+    with contextlib.suppress(RecordsError):  # then the header alone is to blame
+        for index, record in enumerate(iter_records(buffer, 0, header, config.max_decompressed_bytes)):
+            if record.timestamp > newest:
+                too_new.append((index, f"timestamp {record.timestamp} is after {newest}"))
+    return InvalidTimestamp(
+        f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms="
+        f"{config.message_timestamp_after_max_ms} ahead of the broker's clock: check the producer's clock",
+        tuple(too_new),
+    )
 
 
 def _refuse_client(header: BatchHeader) -> InvalidRecord:

@@ -206,7 +206,7 @@ class TransactionVerifier:
         question = asked.question
         # A partition the coordinator says nothing about is not known to be in the transaction.
         errors = {
-            partition: _client_error(results.get(partition, ErrorCode.NETWORK_EXCEPTION), question.operation)
+            partition: client_error(results.get(partition, ErrorCode.NETWORK_EXCEPTION), question.operation)
             for partition in question.partitions
         }
         has_time = monotonic_ms - asked.asked_at_ms < self._config.add_partitions_retry_backoff_max_ms
@@ -273,7 +273,8 @@ def _errors_of(result: m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult) ->
     }
 
 
-def _client_error(error: ErrorCode, operation: Operation) -> ErrorCode:
+def client_error(error: ErrorCode, operation: Operation) -> ErrorCode:
+    """The coordinator's error as the writer's client knows it."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH  # recoverable: the producer may bump its epoch and go on
     if error is ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.fetch_sessions import FetchContext
 from moldau.broker.replicas import PartitionUnavailable
-from moldau.log.errors import LogError
+from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.wire import ErrorCode
 from moldau.wire.fetch import (
     FetchedPartition,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _TOPIC_IDS = 13
 _READ_COMMITTED = 1
+_NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Results = list[tuple[Topic, FetchedPartition]]
 
@@ -100,7 +101,8 @@ class _Fetch:
                 failed = failed or result.diverging_epoch is not None
             except PartitionUnavailable as error:
                 failed = True
-                result = FetchedPartition(wanted[0], error.code)
+                # A partition nobody knows has no aborted transactions; of one that exists, nothing is said of them.
+                result = FetchedPartition(wanted[0], error.code, aborted=[] if error.code in _NOWHERE else None)
             except LogError as error:
                 failed = True
                 result = FetchedPartition(wanted[0], error.code)
@@ -148,7 +150,7 @@ def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tupl
     """Where the reader's log left ours, if it did (KIP-595): it must go back to there."""
     end = partition.log.end_offset_for_epoch(last_epoch)
     if end is None:
-        return None
+        raise OffsetOutOfRange(f"nothing is known of leader epoch {last_epoch}, which the reader has seen")
     if end.epoch < last_epoch or end.end_offset < offset:
         return end.epoch, end.end_offset
     return None

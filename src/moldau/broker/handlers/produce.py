@@ -7,11 +7,12 @@ the producer notices. Version 0-2 are advertised but refused, as Apache Kafka do
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
-from moldau.log.errors import LogError
+from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
 from moldau.wire import ErrorCode
 from moldau.wire.produce import ProduceFrame, ProduceOutcome, decode_produce_request, encode_produce_response
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from moldau.broker.partition import Partition
     from moldau.broker.txn_verification import Key, Verified
 
+_log = logging.getLogger(__name__)
 _ACKS_ALL = -1
 _ADMIN_CLIENT_ID = "__admin_client"
+_KNOWN_WITHOUT_THE_LOG = (CorruptRecord, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError)
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
 
 # What happened to each topic's partitions, in the order of the request.
@@ -65,17 +68,15 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
                 guard = None
                 if verified and (checked := verified.get((topic, index))) is not None:
                     if checked.error is not ErrorCode.NONE:
-                        raise PartitionUnavailable(checked.error)  # noqa: TRY301 - as above
+                        raise PartitionUnavailable(checked.error, checked.message)  # noqa: TRY301 - as above
                     guard = checked.guard
                 info = partition.append(batches or memoryview(b""), verification_guard=guard)
             except PartitionUnavailable as error:
                 failed = True
-                of_topic.append(ProduceOutcome(index, error.code))
+                of_topic.append(ProduceOutcome(index, error.code, error_message=error.message))
             except LogError as error:
                 failed = True
-                of_topic.append(
-                    ProduceOutcome(index, error.code, error_message=str(error), record_errors=error.record_errors)
-                )
+                of_topic.append(_refused(partition, error))
             else:
                 of_topic.append(
                     ProduceOutcome(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
@@ -97,6 +98,18 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
         if needs_flush:
             broker.flush_soon(partition)
         broker.fetch_purgatory.check_and_complete(partition.key)
+
+
+def _refused(partition: Partition, error: LogError) -> ProduceOutcome:
+    """As Kafka answers: the reason in words goes with errors of single records, the log start offset with all that
+    needed a look at the log."""
+    _log.info("%r refused a batch: %s", partition, error)
+    by_record = error.record_errors
+    start = -1 if isinstance(error, _KNOWN_WITHOUT_THE_LOG) else partition.log.log_start_offset
+    message = str(error) if by_record else None
+    return ProduceOutcome(
+        partition.index, error.code, log_start_offset=start, error_message=message, record_errors=by_record
+    )
 
 
 def _is_settled(append: tuple[Partition, int, bool], acks: int) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from moldau.broker.group_coordinator import TOPIC as OFFSETS_TOPIC
 from moldau.broker.txn_verification import ask_coordinator
 from moldau.groups import refusal
-from moldau.transactions.verification import Operation, txn_offset_commit_error, txn_offset_commit_operation
+from moldau.transactions.verification import txn_offset_commit_error, txn_offset_commit_operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
@@ -57,6 +57,6 @@ def handle(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> Non
         request.transactional_id,
         (request.producer_id, request.producer_epoch),
         (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id)),
-        add=txn_offset_commit_operation(call.version) is Operation.ADD_PARTITION,
+        operation=txn_offset_commit_operation(call.version),
         answer=on_verified,
     )
