@@ -79,7 +79,7 @@ EVERY_KIND: list[Message] = [
     m.DelegationTokenRecord("User:ann", "User:ann", [], 1, 2, 3, "gone"),
     m.RemoveDelegationTokenRecord("gone"),
     m.NoOpRecord(),
-    m.ZkMigrationRecord(0),
+    m.ZkMigrationStateRecord(0),
 ]
 
 
