@@ -21,7 +21,7 @@ from moldau.wire import messages as m
 from moldau.wire.message import Message
 
 SLOW = settings(
-    max_examples=int(os.environ.get("MOLDAU_GROUP_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("MOLDAU_GROUP_EXAMPLES", "120")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
