@@ -67,9 +67,9 @@ def test_a_throttled_connection_is_not_idle(run: Run) -> None:
         async with World(max_idle_ms=1_000) as world:
             peer = await world.peer()
             await until(lambda: world.handler.connections)
-            world.handler.connections[0].mute_until(world.clock.now_ms + 5_000)
-            world.pass_time(4_000)
-            world.pass_time(1_000)
+            world.handler.connections[0].mute_until(world.clock.now_ms + 5_500)
+            world.pass_time(5_000)
+            world.pass_time(500)
             await until(lambda: world.counters.mutes)
             world.pass_time(999)
             assert not world.handler.connections[0].is_closed

@@ -117,6 +117,20 @@ def test_completing_one_may_lead_back_to_itself_and_to_others() -> None:
     assert_nothing_is_left(wheel, purgatory)
 
 
+def test_a_check_may_lead_to_the_end_of_the_operation_it_checks() -> None:
+    wheel, purgatory = make()
+
+    class Fatal(Operation):
+        def is_ready(self) -> bool:
+            purgatory.force_complete_all("a")
+            return False
+
+    operation = Fatal()
+    assert purgatory.watch(operation, ["a"], 100).is_done
+    assert operation.completions == [False]
+    assert_nothing_is_left(wheel, purgatory)
+
+
 def test_an_operation_that_raises_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     wheel, purgatory = make()
 
