@@ -34,6 +34,7 @@ from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRando
 
 _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
+_STALL_MS = 600_000
 _WORKERS = 4
 
 
@@ -189,9 +190,14 @@ def _wake(broker: Broker, key: tuple[bytes, int]) -> None:
 
 
 def _net_settings(config: BrokerConfig) -> NetSettings:
+    idle_ms = config.get_int("connections.max.idle.ms")
+    if idle_ms < 0:  # as in Kafka: never
+        idle_ms = 2**53
     return NetSettings(
         max_frame_bytes=config.get_int("socket.request.max.bytes"),
-        max_idle_ms=config.get_int("connections.max.idle.ms"),
+        max_idle_ms=idle_ms,
+        # Half a request followed by silence is idle too.
+        max_stall_ms=min(idle_ms, _STALL_MS),
         queued_max_bytes=config.get_int("queued.max.request.bytes"),
         send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
         receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
