@@ -13,6 +13,7 @@ from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 from moldau.broker.producer_ids import ProducerIds
 from moldau.records import BatchOptions, build_batch
 from moldau.testing import Broker
+from moldau.transactions import ProducerIdAllocator
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -77,7 +78,8 @@ def test_when_the_controller_has_no_ids_the_client_tries_again(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(node.controller, "submit", failing)
-    monkeypatch.setattr(node, "producer_ids", ProducerIds(node))  # one without a block
+    producer_ids = on_loop(own_broker, lambda: node.producer_ids)
+    monkeypatch.setattr(producer_ids, "allocator", ProducerIdAllocator())  # one without a block
     answer = own_client.ask(Init(None, 60_000))
     assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
     monkeypatch.setattr(node.controller, "submit", working)

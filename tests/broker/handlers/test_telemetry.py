@@ -190,7 +190,7 @@ class TestOverTheWire:
     @pytest.fixture
     def keeper(self, broker: Broker, client: WireClient) -> Iterator[Keeper]:
         keeper = Keeper()
-        manager = broker.node.broker.telemetry
+        manager = on_loop(broker, lambda: broker.node.broker.telemetry)
         former = manager.receiver
         on_loop(broker, lambda: setattr(manager, "receiver", keeper))
         assert client.alter(METRICS, "all", ("metrics", SET, "*"), ("interval.ms", SET, "100")).error_code == 0
