@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.peers.clients import Client, go_client, java_client, node_client
+from tests.support.broker_process import BrokerProcess
 
 _CLIENTS: dict[str, Callable[[], Client]] = {"java": java_client, "go": go_client, "node": node_client}
 
@@ -16,6 +17,14 @@ def apache_kafka() -> Iterator[ApacheKafka]:
     """A shared single node with its own defaults; tests use topics of their own and leave its configuration alone."""
     with ApacheKafka() as kafka:
         yield kafka
+
+
+@pytest.fixture(scope="session")
+def moldau(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A shared `moldau serve` with the configuration of `apache_kafka`, under the same rules."""
+    settings = SINGLE_NODE_PROPERTIES | {"node.id": "1"}
+    with BrokerProcess(tmp_path_factory.mktemp("moldau") / "data", 0, **settings) as broker:
+        yield broker
 
 
 @pytest.fixture(params=sorted(_CLIENTS))

@@ -35,6 +35,11 @@ class LocalController:
     def epoch(self) -> int:
         return self._log.epoch
 
+    @property
+    def kraft_version(self) -> int:
+        """The level of the quorum's own feature, which is not in the image but in the quorum's log."""
+        return self._context.kraft_version
+
     def context(self) -> ControllerContext:
         config = self._broker.config
         return replace(

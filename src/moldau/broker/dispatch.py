@@ -60,6 +60,8 @@ class Dispatcher:
                 return
             api = served.api
             if version not in api.versions:
+                # The header can still be judged: every version to come has the newest one.
+                decode_request_header(frame, flexible=version > api.versions.last)
                 self._unsupported(served, version, correlation_id, connection, slot)
                 return
             header, position = decode_request_header(frame, flexible=version in api.flexible)
@@ -126,4 +128,4 @@ class Dispatcher:
             return
         from moldau.broker.handlers.api_versions import unsupported_version
 
-        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._broker))
+        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version())

@@ -140,7 +140,7 @@ def _invalid(message: str) -> ApiError:
 def describe_client_quotas(
     image: ClusterImage, request: m.DescribeClientQuotasRequest
 ) -> m.DescribeClientQuotasResponse:
-    response = m.DescribeClientQuotasResponse(error_message=None, entries=[])
+    response = m.DescribeClientQuotasResponse(entries=[])
     try:
         wanted = _filter(request)
     except ApiError as error:

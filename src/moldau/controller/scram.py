@@ -94,9 +94,9 @@ def describe_user_scram_credentials(
     for key, credential in image.scram.items():
         info = m.DescribeUserScramCredentialsResponse.CredentialInfo(key.mechanism, credential.iterations)
         by_user.setdefault(key.user, []).append(info)
-    response = m.DescribeUserScramCredentialsResponse(error_message=None)
+    response = m.DescribeUserScramCredentialsResponse()
     for user in dict.fromkeys(asked):
-        result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(user, 0, None)
+        result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(user)
         if mentions[user] > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
             result.error_message = (

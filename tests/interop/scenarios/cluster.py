@@ -17,9 +17,11 @@ def api_versions(side: Side) -> None:
     side.call(
         "bad client name", m.ApiVersionsRequest(client_software_name="-no-", client_software_version="1"), 4, FEATURES
     )
-    frame = side.raw("a version nobody has", struct.pack(">hhih", 18, 99, 7, -1))
+    side.raw("a version nobody has, without the tags its header would have", struct.pack(">hhih", 18, 99, 7, -1))
+    side.reconnect()
+    frame = side.raw("a version nobody has", struct.pack(">hhihB", 18, 99, 7, -1, 0))
     side.note("answered in version 0 with error", None if frame is None else frame[4:6])
-    side.note("answered with the list of its own versions", None if frame is None else len(frame) > 20)
+    side.note("and with the versions of this API alone", None if frame is None else frame[6:])
 
 
 def senseless_frames(side: Side) -> None:
@@ -103,9 +105,49 @@ def security_is_off(side: Side) -> None:
     side.call(
         "acls", m.DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1), 3
     )
-    side.call("scram users", m.DescribeUserScramCredentialsRequest(users=None), 0)
+    creation = m.CreateAclsRequest.AclCreation(
+        resource_type=2, resource_name="t", resource_pattern_type=3, principal="User:a", operation=3, permission_type=3
+    )
+    side.call("create acls", m.CreateAclsRequest(creations=[creation, creation]), 3)
+    matching = m.DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=2, pattern_type_filter=3, operation=3, permission_type=3
+    )
+    side.call("delete acls", m.DeleteAclsRequest(filters=[matching]), 3)
     side.call("quotas", m.DescribeClientQuotasRequest(components=[], strict=False), 1)
-    side.call("sasl without sasl", m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    side.call_every("sasl without sasl", m.SaslHandshakeRequest(mechanism="PLAIN"))
+    side.call_every("authenticating without sasl", m.SaslAuthenticateRequest(auth_bytes=b"\0a\0b"))
+    side.call_every("new token", m.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="a"))
+    side.call_every("renewed token", m.RenewDelegationTokenRequest(hmac=b"1", renew_period_ms=1))
+    side.call_every("expired token", m.ExpireDelegationTokenRequest(hmac=b"1", expiry_time_period_ms=1))
+    side.call_every("tokens", m.DescribeDelegationTokenRequest(owners=None))
+
+
+def scram_users(side: Side) -> None:
+    kind = m.AlterUserScramCredentialsRequest
+
+    def upsert(name: str, iterations: int = 4096, mechanism: int = 1) -> m.AlterUserScramCredentialsRequest:
+        made = kind.ScramCredentialUpsertion(name, mechanism, iterations, b"salt", b"p" * 32)
+        return kind(upsertions=[made])
+
+    def describe(label: str, *names: str) -> None:
+        user = m.DescribeUserScramCredentialsRequest.UserName
+        asked = m.DescribeUserScramCredentialsRequest(users=[user(name) for name in names] or None)
+        side.call(label, asked, 0, Masks(unordered=("results", "results.credential_infos")))
+
+    describe("nobody")
+    describe("an unknown user", "s-none")
+    side.call("upsert", upsert("s-a"), 0)
+    side.call("another mechanism", upsert("s-a", 8192, 2), 0)
+    side.call("too few iterations", upsert("s-b", 100), 0)
+    side.call("too many iterations", upsert("s-b", 20_000), 0)
+    side.call("unknown mechanism", upsert("s-b", 4096, 9), 0)
+    side.call("no name", upsert(""), 0)
+    known = m.DescribeUserScramCredentialsRequest(users=[m.DescribeUserScramCredentialsRequest.UserName("s-a")])
+    side.await_answer("s-a is known", known, 0, lambda answer: len(answer.results[0].credential_infos) == 2)
+    describe("one user", "s-a")
+    describe("twice the same", "s-a", "s-a")
+    side.call("delete", kind(deletions=[kind.ScramCredentialDeletion("s-a", 2)]), 0)
+    side.call("delete an unknown one", kind(deletions=[kind.ScramCredentialDeletion("s-none", 1)]), 0)
 
 
 def every_api_is_offered(side: Side) -> None:
@@ -124,4 +166,5 @@ SCENARIOS = {
     "moving replicas": moving_replicas,
     "telemetry": telemetry,
     "security is off": security_is_off,
+    "scram users": scram_users,
 }

@@ -141,8 +141,9 @@ def deleting_topics(side: Side) -> None:
     topic_id = new_topic(side, "x-id")
     by_id = kind(topics=[kind.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000)
     side.call("delete by id", by_id, 6)
-    side.call("delete by unknown id", kind(topics=[kind.DeleteTopicState(name=None, topic_id=UNKNOWN_ID)]), 6)
-    both = kind(topics=[kind.DeleteTopicState(name="x-id", topic_id=UNKNOWN_ID)])
+    unknown = kind(topics=[kind.DeleteTopicState(name=None, topic_id=UNKNOWN_ID)], timeout_ms=10_000)
+    side.call("delete by unknown id", unknown, 6)
+    both = kind(topics=[kind.DeleteTopicState(name="x-id", topic_id=UNKNOWN_ID)], timeout_ms=10_000)
     side.call("by name and id at once", both, 6)
 
 

@@ -1,6 +1,6 @@
 """ApiVersions (key 18), versions 0-4. What this node serves, and the features of the cluster.
 
-Asked in a version nobody knows yet, it answers version 0 with UNSUPPORTED_VERSION and still the list. Produce is
+Asked in a version nobody knows yet, it answers version 0 with UNSUPPORTED_VERSION and its own versions. Produce is
 advertised from version 0 on although only 3-13 are served: librdkafka refuses to compress otherwise (KAFKA-18659).
 """
 
@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from moldau.broker.registry import served_apis
-from moldau.controller.features import SUPPORTED
+from moldau.controller.features import KRAFT_VERSION, SUPPORTED
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from moldau.wire.apis import API_VERSIONS
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
@@ -37,14 +38,17 @@ def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVe
         # Clients before version 4 refuse a minimum of zero (KAFKA-17011).
         if call.version >= 4 or levels.first > 0
     ]
+    finalized = {**image.features, KRAFT_VERSION: broker.controller.kraft_version}
     response.finalized_features = [
-        m.ApiVersionsResponse.FinalizedFeatureKey(name, level, level) for name, level in image.features.items()
+        m.ApiVersionsResponse.FinalizedFeatureKey(name, level, level) for name, level in finalized.items() if level
     ]
     return response
 
 
-def unsupported_version(broker: Broker) -> m.ApiVersionsResponse:
-    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served())
+def unsupported_version() -> m.ApiVersionsResponse:
+    """What the client may ask again with, as Kafka says it: of this API alone."""
+    own = [each for each in _served() if each.api_key == API_VERSIONS]
+    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
 def _served() -> list[m.ApiVersionsResponse.ApiVersion]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from moldau.broker.partition import Partition
 
 NO_EPOCH = -1
+NO_AUTHORIZER = "No Authorizer is configured."
 # Without an authorizer everything is allowed. One bit per operation, as Kafka numbers those of its ACLs.
 ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
