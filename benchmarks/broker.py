@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,11 @@ class Server:
 
 
 @contextmanager
-def moldau() -> Iterator[Server]:
+def moldau(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as folder:
         command = [sys.executable, "-m", "moldau", "serve", "--listen", "127.0.0.1:0", "--data-dir", folder]
+        for key, value in (settings or {}).items():
+            command += ["--set", f"{key}={value}"]
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
             assert process.stdout is not None
@@ -53,9 +55,9 @@ def moldau() -> Iterator[Server]:
 
 
 @contextmanager
-def apache_kafka() -> Iterator[Server]:
+def apache_kafka(settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """With Kafka's own JVM settings (bin/kafka-server-start), not those of quick tests."""
-    with ApacheKafka(jvm=KAFKA_JVM) as kafka:
+    with ApacheKafka(settings, jvm=KAFKA_JVM) as kafka:
         yield Server(kafka.bootstrap_servers, kafka.pid)
 
 
