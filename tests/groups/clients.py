@@ -86,7 +86,9 @@ class ClassicClient:
                 )
                 for member_id, partitions in dealt.items()
             ]
-        request = m.SyncGroupRequest("g", self.generation, self.member_id, self.instance, assignments=assignments)
+        request = m.SyncGroupRequest(
+            "g", self.generation, self.member_id, self.instance, "consumer", "range", assignments
+        )
         driver.send(request, tag=self, version=5)
 
     def _deal(self, driver: Driver) -> dict[str, set[TopicPartition]]:

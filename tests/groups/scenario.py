@@ -42,7 +42,8 @@ class Client:
     protocols: list[str] = field(default_factory=lambda: ["range"])
     regex: str | None = None
     owned: set[tuple[str, int]] = field(default_factory=set)
-    is_leader: bool = False
+    selected: str | None = "range"
+    """The protocol the coordinator chose."""
     session_ms: int = 10_000
     rebalance_ms: int = 30_000
 
@@ -233,11 +234,11 @@ class Scenario:
             generation_id=int(options.get("generation", client.generation)),
             member_id=self._member_id(client, options),
             group_instance_id=client.instance,
-            protocol_type=options.get("type"),
-            protocol_name=options.get("protocol"),
+            protocol_type=options.get("type", "consumer"),
+            protocol_name=options.get("protocol", client.selected),
             assignments=assignments,
         )
-        self._send(client, request, 5)
+        self._send(client, request, int(options.get("version", 5)))
 
     def client_heartbeat(self, client: Client, words: list[str], options: Options) -> None:
         request = m.HeartbeatRequest(
@@ -359,7 +360,7 @@ class Scenario:
                 self.names[answer.member_id] = client.name
             if answer.error_code == ErrorCode.NONE:
                 client.generation = answer.generation_id
-                client.is_leader = answer.leader == answer.member_id
+                client.selected = answer.protocol_name
         elif isinstance(answer, m.SyncGroupResponse) and answer.error_code == ErrorCode.NONE:
             client.owned = _assigned(answer.assignment)
         elif isinstance(answer, m.ConsumerGroupHeartbeatResponse) and answer.error_code == ErrorCode.NONE:

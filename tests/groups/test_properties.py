@@ -32,8 +32,9 @@ SUBSCRIPTIONS = (["orders"], ["orders"], ["bills", "orders"], ["bills"])
 
 def make_client(kind: str, simulation: Simulation, choice: int, flavour: int) -> Client:
     name = f"c{simulation.started}"
-    topics = SUBSCRIPTIONS[choice % 4]
     instance = f"host-{flavour}" if choice >= 6 else None
+    # A static member comes back with what it read before: in a Stable classic group nobody would notice a change.
+    topics = SUBSCRIPTIONS[choice % 4 if instance is None else flavour]
     if kind == "classic" or (kind == "mixed" and flavour % 2):
         # One group is either eager or cooperative: clients of one application agree on that.
         return ClassicClient(name, topics, instance=instance)
@@ -211,7 +212,7 @@ def senseless_request(what: int, member_id: str, number: int, instance: str | No
     commit.member_id, commit.generation_id_or_member_epoch, commit.group_instance_id = member_id, number, instance
     return (
         m.JoinGroupRequest("g", 6_000, 6_000, member_id, instance, "consumer", [protocol]),
-        m.SyncGroupRequest("g", number, member_id, instance),
+        m.SyncGroupRequest("g", number, member_id, instance, *(("consumer", "range") if number else (None, None))),
         m.HeartbeatRequest("g", number, member_id, instance),
         m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.MemberIdentity(member_id, instance)]),
         beat,

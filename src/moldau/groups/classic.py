@@ -84,9 +84,13 @@ class ClassicGroup:
     """How many members speak each protocol."""
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is ClassicState.EMPTY
+
+    @property
     def is_simple(self) -> bool:
         """Only ever used to store offsets, without members."""
-        return self.protocol_type is None and self.state is ClassicState.EMPTY and not self.pending_members
+        return self.protocol_type is None and self.is_empty and not self.pending_members
 
     @property
     def uses_consumer_protocol(self) -> bool:

@@ -46,7 +46,7 @@ def join_consumer_group(
     if not request.member_id and instance_id is None and context.api_version >= _MEMBER_ID_ROUND_VERSION:
         state.respond(
             context.request_id,
-            m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id, protocol_name=None),
+            m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id),
         )
         return
     former = group.members.get(member_id)

@@ -185,6 +185,8 @@ def _replace_static(
             prepare_rebalance(state, group)
             return
         del group.awaiting_join[member_id]
+        # As in Kafka, other topics alone are no reason to rebalance; but their offsets are in use from now on.
+        group.subscribed_topics = group.read_subscriptions()
         write_metadata(state, group)
         if context.api_version >= _SKIP_ASSIGNMENT_VERSION:
             response = join_response(group, member_id, with_members=True)

@@ -127,7 +127,7 @@ def join_response(group: ClassicGroup, member_id: str, *, with_members: bool) ->
 
 
 def join_failure(error: ErrorCode, member_id: str = "") -> m.JoinGroupResponse:
-    return m.JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
+    return m.JoinGroupResponse(error_code=error, member_id=member_id)
 
 
 def remove_member(

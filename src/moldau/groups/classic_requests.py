@@ -23,9 +23,13 @@ from moldau.groups.timers import TimerKind
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
+_PROTOCOL_REQUIRED_VERSION = 5
+
 
 def sync_group(state: ShardState, request: m.SyncGroupRequest, context: RequestContext) -> None:
     _check_group_id(request.group_id)
+    if context.api_version >= _PROTOCOL_REQUIRED_VERSION and None in {request.protocol_type, request.protocol_name}:
+        raise GroupFailure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     group = state.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup) and group.members:
         classic_in_consumer.sync(state, group, request, context)

@@ -125,6 +125,10 @@ class ConsumerGroup:
     regex_resolution_pending: bool = False
 
     @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
     def state(self) -> ConsumerState:
         if not self.members:
             return ConsumerState.EMPTY

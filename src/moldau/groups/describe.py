@@ -79,7 +79,7 @@ def delete_groups(state: ShardState, request: m.DeleteGroupsRequest, context: Re
         error = ErrorCode.NONE
         if group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group.state.value != ClassicState.EMPTY.value:
+        elif not group.is_empty:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
             delete_all_offsets(state, group_id)

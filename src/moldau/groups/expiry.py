@@ -65,7 +65,7 @@ def _expire_group(state: ShardState, group: Group) -> bool:
             emit(state, offset_key(group_id, topic, index), None)
     bare = not state.offsets.has_committed(group_id) and not state.offsets.has_open_transactions(group_id)
     pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
-    if bare and not pending and group.state.value == ClassicState.EMPTY.value:
+    if bare and not pending and group.is_empty:
         migration.erase_group(state, group)
     return True
 

@@ -34,7 +34,7 @@ def refusal(request: Message, error: ErrorCode, message: str | None = None) -> M
     """The response to `request` that says `error`."""
     match request:
         case m.JoinGroupRequest():
-            return m.JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name=None)
+            return m.JoinGroupResponse(error_code=error, member_id=request.member_id)
         case m.SyncGroupRequest():
             return m.SyncGroupResponse(error_code=error)
         case m.HeartbeatRequest():
