@@ -136,7 +136,7 @@ def consumed_per_second(server: Server, topic: str, count: int) -> float:
         seen = len(consumer.consume(1, timeout=30))
     started = time.perf_counter()
     while seen < count:
-        got = consumer.consume(50_000, timeout=30)
+        got = consumer.consume(min(50_000, count - seen), timeout=30)
         assert got, f"only {seen} of {count} came"
         seen += len(got)
     rate = count / (time.perf_counter() - started)

@@ -159,7 +159,7 @@ def read_committed_per_second(server: Server, topic: str) -> float:
     started = time.perf_counter()
     seen = 0
     while seen < committed:
-        for message in consumer.consume(50_000, timeout=30):
+        for message in consumer.consume(min(50_000, committed - seen), timeout=30):
             error = message.error()
             assert error is None or error.code() == KafkaError._PARTITION_EOF
             seen += error is None
