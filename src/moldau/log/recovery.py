@@ -7,6 +7,7 @@ first bad one, and the indexes of those segments are written anew. Segments befo
 A log being opened belongs to whoever opens it, so many can be opened by many threads.
 """
 
+import contextlib
 from dataclasses import dataclass, field
 
 from moldau.log.checkpoints import LEADER_EPOCH, read_topic_id
@@ -332,9 +333,11 @@ class _Opening:
     def _epochs_from_batches(self, segments: list[Segment]) -> None:
         self._epochs = EpochCache(self._disk, self._folder)
         for segment in segments:
-            for _, header in segment.headers():
-                if header.leader_epoch > self._epochs.latest:
-                    self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
+            # Damage in what was flushed long ago must not keep the node from starting: its readers will be told.
+            with contextlib.suppress(CorruptRecord):
+                for _, header in segment.headers():
+                    if header.leader_epoch > self._epochs.latest:
+                        self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
         if self._epochs.dirty:
             self._epochs.write()
 

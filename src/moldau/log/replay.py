@@ -1,7 +1,9 @@
 """Producer state out of the log: the newest usable snapshot, then every batch after it."""
 
+import contextlib
 from collections.abc import Sequence
 
+from moldau.log.errors import CorruptRecord
 from moldau.log.producer_state import CompletedTxn, ProducerState
 from moldau.log.segment import Segment
 from moldau.log.snapshots import Snapshots
@@ -38,19 +40,24 @@ def rebuild_producer_state(
     snapshots.load_latest(state, log_start_offset, now_ms, expiration_ms)
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
-        if following <= state.map_end_offset and following != segment.base_offset:
-            continue
-        place = segment.find(max(state.map_end_offset, segment.base_offset)) if segment.size else None
-        if place is None:
-            continue
-        start = state.map_end_offset
-        for position, header in segment.headers(place.position):
-            if header.base_offset < start or header.next_offset > log_end_offset:
-                continue
-            batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
-            completed = replay_batch(state, header, batch)
-            if completed is not None:
-                state.complete(completed)
+        if following > state.map_end_offset and segment.size:
+            # Damage in what was flushed long ago must not keep the node from starting: its readers will be told.
+            with contextlib.suppress(CorruptRecord):
+                _replay_segment(state, segment, log_end_offset)
     state.map_end_offset = log_end_offset
     state.on_high_watermark(log_end_offset)  # what was on disk is as replicated as it gets
     state.remove_expired(now_ms, expiration_ms)
+
+
+def _replay_segment(state: ProducerState, segment: Segment, log_end_offset: int) -> None:
+    start = state.map_end_offset
+    place = segment.find(max(start, segment.base_offset))
+    if place is None:
+        return
+    for position, header in segment.headers(place.position):
+        if header.base_offset < start or header.next_offset > log_end_offset:
+            continue
+        batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
+        completed = replay_batch(state, header, batch)
+        if completed is not None:
+            state.complete(completed)
