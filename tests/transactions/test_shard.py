@@ -243,3 +243,23 @@ def test_replay_skips_what_a_later_release_wrote() -> None:
     assert not broker.shard.replay(record.key, b"\x00\x07" + record.value[2:])
     assert not broker.shard.replay(b"\x00\x07" + record.key[2:], record.value)
     assert set(broker.shard.transactional_ids) == {"a"}
+
+
+def test_an_answer_that_comes_late_does_not_count_for_the_next_transaction() -> None:
+    broker = Broker()
+    broker.call(init(), 4)
+    for _ in range(2):
+        broker.call(add(0, 0, "t-0"), 3)
+        broker.call(end(0, 0, committed=True), 4)
+        if len(broker.markers) == 1:
+            (first,) = broker.markers
+            broker.mark(first)
+            broker.append_all()
+    second = broker.markers[1]
+    assert (first.producer_id, first.producer_epoch) == (second.producer_id, second.producer_epoch)
+    broker.mark(first)
+    assert not broker.appends
+    assert set(broker.shard.ending) == {"a"}
+    broker.mark(second)
+    broker.append_all()
+    assert not broker.shard.ending

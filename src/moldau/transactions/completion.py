@@ -56,6 +56,8 @@ class Completion:
         """These partitions were deleted: they need no marker any more."""
         self.in_flight.difference_update(partitions)
         self.to_retry.difference_update(partitions)
+        if not self.to_retry:
+            self.retry_at_ms = None
 
     def take_retries(self) -> list[TopicPartition]:
         partitions = sorted(self.to_retry)

@@ -76,6 +76,7 @@ class TransactionShard:
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}  # ids in ONGOING, oldest first: all that a timeout sweep looks at
         self._ending: dict[str, None] = {}  # ids with a completion
+        self._retrying: dict[str, None] = {}  # those of them that wait for their next attempt
         self._in_flight: dict[int, InFlight] = {}
         self._next_token = 1
         self._timeout_sweep_at_ms = 0.0
@@ -123,6 +124,7 @@ class TransactionShard:
         self._transactions.clear()
         self._ongoing.clear()
         self._ending.clear()
+        self._retrying.clear()
         return effects
 
     # ---- requests ----
@@ -345,6 +347,7 @@ class TransactionShard:
             elif new.state in {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}:
                 # The markers are out: there is no way but forward. The id stays pending.
                 transaction.complete_at_ms = now.monotonic_ms + self._config.retry_backoff_ms
+                self._retrying[transactional_id] = None
             else:
                 transaction.pending = None
                 is_old_fence = in_flight.is_fence and not md.supports_epoch_bump(new.client_transaction_version)
@@ -384,7 +387,7 @@ class TransactionShard:
             self._start_completion(transaction, now, effects)
             return
         if transaction.completion is not None:
-            transaction.completion = transaction.complete_at_ms = None
+            transaction.completion = None
             del self._ending[transactional_id]
         self._answer(waiting, ErrorCode.NONE, new, effects)
 
@@ -446,7 +449,7 @@ class TransactionShard:
             Abandoned(transactional_id, partition, error)
             for partition, error in completion.on_results(results, retry_at_ms)
         )
-        self._maybe_complete(transaction, effects)
+        self._after_results(transaction, effects)
         return effects
 
     def on_partitions_deleted(
@@ -459,7 +462,7 @@ class TransactionShard:
         if transaction is not None:
             assert transaction.completion is not None
             transaction.completion.forget(partitions)
-            self._maybe_complete(transaction, effects)
+            self._after_results(transaction, effects)
         return effects
 
     def _with_completion(self, transactional_id: str, token: int) -> Transaction | None:
@@ -469,10 +472,15 @@ class TransactionShard:
         is_over = transaction.completion.is_abandoned or not transaction.completion.remaining
         return None if is_over else transaction
 
-    def _maybe_complete(self, transaction: Transaction, effects: Effects) -> None:
+    def _after_results(self, transaction: Transaction, effects: Effects) -> None:
+        """All markers are written: append the end. Or some have to be tried again: remember to."""
         completion, pending = transaction.completion, transaction.pending
         assert completion is not None
         assert pending is not None
+        if transaction.retry_at_ms is None:
+            self._retrying.pop(pending.transactional_id, None)
+        else:
+            self._retrying[pending.transactional_id] = None
         if not completion.remaining and not completion.is_abandoned:
             self._append(transaction, pending, None, effects)
 
@@ -486,7 +494,7 @@ class TransactionShard:
         if self._expiry_sweep is not None:
             return self._expiry_sweep_at_ms  # in the past: as soon as others had their turn
         deadline_ms = min(self._timeout_sweep_at_ms, self._expiry_sweep_at_ms)
-        for transactional_id in self._ending:
+        for transactional_id in self._retrying:
             at_ms = self._transactions[transactional_id].retry_at_ms
             if at_ms is not None and at_ms < deadline_ms:
                 deadline_ms = at_ms
@@ -506,18 +514,20 @@ class TransactionShard:
         return effects
 
     def _retry(self, now: Now, effects: Effects) -> None:
-        for transactional_id in self._ending:
+        for transactional_id in list(self._retrying):
             transaction = self._transactions[transactional_id]
-            completion = transaction.completion
+            completion, pending, at_ms = transaction.completion, transaction.pending, transaction.retry_at_ms
             assert completion is not None
-            if completion.is_abandoned:
+            assert pending is not None
+            assert at_ms is not None
+            if at_ms > now.monotonic_ms:
                 continue
-            if completion.retry_at_ms is not None and completion.retry_at_ms <= now.monotonic_ms:
+            del self._retrying[transactional_id]
+            if completion.remaining:
                 effects.markers.append(self._marker(transaction, completion.take_retries()))
-            if transaction.complete_at_ms is not None and transaction.complete_at_ms <= now.monotonic_ms:
+            else:
                 transaction.complete_at_ms = None
-                assert transaction.pending is not None
-                self._append(transaction, transaction.pending, None, effects)
+                self._append(transaction, pending, None, effects)
 
     def _abort_timed_out(self, now: Now, effects: Effects) -> None:
         for transactional_id in self._ongoing:
