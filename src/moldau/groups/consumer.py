@@ -96,7 +96,8 @@ class ResolvedRegex:
 @dataclass(slots=True)
 class ConsumerGroup:
     group_id: str
-    group_epoch: int = 0
+    group_epoch: int = 1
+    """Starts at 1, so that no target assignment, not even an empty first one, leaves a member at epoch 0."""
     metadata_hash: int = 0
     assignment_epoch: int = -1
     """Group epoch the target assignment was computed for; -1: never."""
