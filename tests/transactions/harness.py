@@ -176,14 +176,15 @@ class Broker:
         self.markers.clear()
         self.shard = self._new_shard(self.shard.coordinator_epoch + 1)
         for record in self.log:
-            assert self.shard.replay(record.key, record.value)
+            self.shard.replay(record.key, record.value)
         if is_load_finished:
             self.take(self.shard.finish_load(self.now))
 
 
 def replayed(log: Iterable[Record], config: TransactionConfig | None = None) -> TransactionShard:
-    """A shard that has read the log and is not active yet."""
+    """A shard that has read the log; what it then wants done is dropped."""
     shard = TransactionShard(0, config or TransactionConfig(), ProducerIdAllocator())
     for record in log:
         shard.replay(record.key, record.value)
+    shard.finish_load(Now(0, 0))
     return shard

@@ -24,12 +24,13 @@ from moldau.transactions import (
     add_partitions_transactions,
     merge_lists,
 )
-from moldau.transactions.records import encode
+from moldau.transactions.records import encode, encode_key
 from moldau.wire import messages as m
 from moldau.wire.codec import decode as decode_message
 from moldau.wire.codec import encode as encode_message
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Struct
+from moldau.wire.primitives import MalformedFrame
 
 
 @pytest.mark.parametrize(
@@ -240,9 +241,20 @@ def test_replay_skips_what_a_later_release_wrote() -> None:
     (record,) = broker.log
     broker.fail_over(is_load_finished=False)
     assert record.value is not None
-    assert not broker.shard.replay(record.key, b"\x00\x07" + record.value[2:])
-    assert not broker.shard.replay(b"\x00\x07" + record.key[2:], record.value)
+    broker.shard.replay(b"\x00\x07" + record.key[2:], record.value)
+    broker.shard.replay(encode_key("b"), b"\x00\x07" + record.value[2:])
+    broker.shard.finish_load(broker.now)
     assert set(broker.shard.transactional_ids) == {"a"}
+    assert broker.shard.skipped_records == 2
+
+
+def test_a_log_that_makes_no_sense_is_not_served() -> None:
+    broker = Broker()
+    broker.fail_over(is_load_finished=False)
+    broker.shard.replay(encode_key("a"), b"\x00\x01nonsense")
+    with pytest.raises(MalformedFrame):
+        broker.shard.finish_load(broker.now)
+    assert error_of(broker.call(init(), 5)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_an_answer_that_comes_late_does_not_count_for_the_next_transaction() -> None:

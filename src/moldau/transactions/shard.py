@@ -72,7 +72,10 @@ class TransactionShard:
         self.transaction_version = transaction_version
         self._config = config
         self._producer_ids = producer_ids
+        self.skipped_records = 0
+        """Records of a later release that the log had, and that this one does not understand."""
         self._phase = _Phase.LOADING
+        self._unread: dict[bytes, bytes] = {}  # while loading: the last value of every key
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}  # ids in ONGOING, oldest first: all that a timeout sweep looks at
         self._ending: dict[str, None] = {}  # ids with a completion
@@ -85,30 +88,34 @@ class TransactionShard:
 
     # ---- loading and resigning ----
 
-    def replay(self, key: bytes | memoryview, value: bytes | memoryview | None) -> bool:
-        """One record of the log, in order. False: the record is of a later release and was skipped."""
+    def replay(self, key: bytes | memoryview, value: bytes | memoryview | None) -> None:
+        """One record of the log, in order. Only the last one of a key is decoded, so a long log loads quickly."""
         assert self._phase is _Phase.LOADING
-        loaded = records.decode(key, value)
-        if loaded is None:
-            return False
-        if loaded.metadata is None:
-            self._transactions.pop(loaded.transactional_id, None)
+        if value is None:
+            self._unread.pop(bytes(key), None)
         else:
-            self._transactions[loaded.transactional_id] = Transaction(loaded.metadata)
-        return True
+            self._unread[bytes(key)] = bytes(value)
 
     def finish_load(self, now: Now) -> Effects:
-        """The log is read: take requests, and go on with the transactions that were decided but not completed."""
+        """The log is read: take requests, and go on with the transactions that were decided but not completed.
+
+        Raises MalformedFrame if a record makes no sense; then the partition cannot be served."""
         assert self._phase is _Phase.LOADING
+        effects = Effects()
+        for key, value in self._unread.items():
+            loaded = records.decode(key, value)
+            if loaded is None:
+                self.skipped_records += 1
+            elif loaded.metadata is not None:
+                transaction = self._transactions[loaded.transactional_id] = Transaction(loaded.metadata)
+                if loaded.metadata.state is TransactionState.ONGOING:
+                    self._ongoing[loaded.transactional_id] = None
+                elif loaded.metadata.state in PREPARED:
+                    self._start_completion(transaction, now, effects)
+        self._unread.clear()
         self._phase = _Phase.ACTIVE
         self._timeout_sweep_at_ms = now.monotonic_ms + self._config.abort_timed_out_interval_ms
         self._expiry_sweep_at_ms = now.monotonic_ms + self._config.remove_expired_interval_ms
-        effects = Effects()
-        for transactional_id, transaction in self._transactions.items():
-            if transaction.metadata.state is TransactionState.ONGOING:
-                self._ongoing[transactional_id] = None
-            elif transaction.metadata.state in PREPARED:
-                self._start_completion(transaction, now, effects)
         return effects
 
     def resign(self) -> Effects:
@@ -121,6 +128,7 @@ class TransactionShard:
                 message = waiting.reply(ErrorCode.NOT_COORDINATOR, None)
                 effects.responses.append(Response(waiting.request_id, message))
         self._in_flight.clear()
+        self._unread.clear()
         self._transactions.clear()
         self._ongoing.clear()
         self._ending.clear()
@@ -382,9 +390,9 @@ class TransactionShard:
         else:
             self._ongoing.pop(transactional_id, None)
         if new.state in PREPARED:
-            # The client goes on with the id and epoch it will have once the transaction is complete.
-            self._answer(waiting, ErrorCode.NONE, md.complete(new, now.wall_ms), effects)
             self._start_completion(transaction, now, effects)
+            # The client goes on with the id and epoch it will have once the transaction is complete.
+            self._answer(waiting, ErrorCode.NONE, transaction.pending, effects)
             return
         if transaction.completion is not None:
             transaction.completion = None
