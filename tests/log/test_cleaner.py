@@ -354,8 +354,8 @@ def test_the_offset_map_knows_its_size() -> None:
     try:
         entries = 50_000
         newest_offsets = OffsetMap(entries * ENTRY_BYTES)
-        for number in range(entries):
-            newest_offsets.put(b"a rather long key that is kept as a digest %d" % number, 2**33 + number)
+        long_key = b"a rather long key that is kept as a digest %d"
+        newest_offsets.put_all((long_key % number, 2**33 + number) for number in range(entries))
         size = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

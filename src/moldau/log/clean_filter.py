@@ -9,6 +9,7 @@ offset of the round, is kept as an empty header. Offsets, order and what is kept
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from moldau.log.clean_scan import ScannedRecord, rebuild, scan_records
 from moldau.log.errors import CorruptRecord
 from moldau.log.offset_map import OffsetMap
 from moldau.log.txn_index import AbortedTxn
@@ -137,27 +138,34 @@ class CleanFilter:
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
         horizon = header.delete_horizon_ms
         tombstones_expired = horizon is not None and self.now_ms >= horizon
-        latest, newest = self.newest.latest_offset, self.newest.newest
-        kept: list[RecordTuple] = []
+        base, latest, newest = header.base_offset, self.newest.latest_offset, self.newest.newest
+        kept: list[ScannedRecord] = []
         has_tombstone = False
-        for record in self._records(header, batch):
-            offset, _, key, value, _ = record
+        try:
+            body = read_body(batch, 0, header, self.max_decompressed_bytes)
+            scanned = scan_records(body, header.record_count)
+        except RecordsError as error:
+            raise CorruptRecord(f"the batch at offset {base} cannot be cleaned: {error}") from error
+        for record in scanned:
+            delta, _, key, is_tombstone, _, _ = record
+            offset = base + delta
             if offset <= latest:
                 if key is None:
                     self.stats.keyless_records += 1
                     continue
-                if offset < newest(key) or (value is None and tombstones_expired):
+                if offset < newest(key) or (is_tombstone and tombstones_expired):
                     continue
-            if value is None:
+            if is_tombstone:
                 has_tombstone = True
             kept.append(record)
         if not kept:
             return self._keep_header(header)
-        new_horizon = self.now_ms + self.delete_retention_ms if has_tombstone and horizon is None else horizon
-        if len(kept) == header.record_count and new_horizon == horizon:
-            self.stats.records_written += len(kept)
-            return batch
-        return self._rewrite(header, kept, new_horizon)
+        if has_tombstone and horizon is None:
+            deltas = {record[0] for record in kept}
+            records = [record for record in self._records(header, batch) if record[0] - base in deltas]
+            return self._rewrite(header, records, self.now_ms + self.delete_retention_ms)
+        self.stats.records_written += len(kept)
+        return batch if len(kept) == header.record_count else rebuild(header, body, kept)
 
     def _records(self, header: BatchHeader, batch: memoryview) -> list[RecordTuple]:
         try:
@@ -166,7 +174,8 @@ class CleanFilter:
         except RecordsError as error:
             raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
 
-    def _rewrite(self, header: BatchHeader, records: list[RecordTuple], horizon_ms: int | None) -> bytearray:
+    def _rewrite(self, header: BatchHeader, records: list[RecordTuple], horizon_ms: int) -> bytearray:
+        """The batch with a delete horizon: it takes the place of the base timestamp, so every record changes."""
         builder = BatchBuilder(
             BatchOptions(
                 base_offset=header.base_offset,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from moldau.log.clean_filter import CleanFilter, CleanStats, TransactionState
+from moldau.log.clean_scan import scan_records
 from moldau.log.cleanable import LogToClean
 from moldau.log.config import LogConfig
 from moldau.log.errors import CleaningAborted, CorruptRecord, LogError
@@ -28,7 +29,7 @@ from moldau.log.segment import LOG_SUFFIX, Segment
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
 from moldau.records import BatchHeader, CorruptBatch, RecordsError, check_crc, read_header
-from moldau.records.reader import iter_chunks, read_body
+from moldau.records.reader import read_body
 from moldau.seams import Clock, Disk
 
 CLEANED_SUFFIX = ".cleaned"
@@ -176,13 +177,11 @@ class CleanJob:
             newest.latest_offset = max(newest.latest_offset, end - 1)
 
     def _map_batch(self, header: BatchHeader, batch: memoryview, start: int) -> None:
-        put = self._map.put
+        base = header.base_offset
         try:
             body = read_body(batch, 0, header, self._config.max_decompressed_bytes)
-            for chunk in iter_chunks(body, header):
-                for offset, _, key, _, _ in chunk:
-                    if key is not None and offset >= start:
-                        put(key, offset)
+            scanned = scan_records(body, header.record_count)
+            self._map.put_all([(r[2], base + r[0]) for r in scanned if r[2] is not None and base + r[0] >= start])
         except RecordsError as error:
             raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
 

@@ -46,6 +46,10 @@ class Cleaning:
         if job is not None:
             job.clean.stop()
 
+    def stop_all(self) -> None:
+        for key in list(self._running):
+            self.stop(key)
+
     def pause(self, key: TopicPartition) -> None:
         """Stop cleaning a log, and do not begin again until `resume`."""
         self.stop(key)

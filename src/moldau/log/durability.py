@@ -37,6 +37,8 @@ class Durability:
         """The files to fsync and then the folders. From here on changes count for the next flush."""
         files = []
         for segment in segments.from_offset(self.flush_from):
+            if not segment.size and not self.truncations:
+                continue  # its files were always empty: their names, which go with the folder, say everything
             kinds = SUFFIXES if everything or segment is not segments.active else _RECORDS_ONLY
             files += [segment.path(kind) for kind in kinds if kind != TXN_INDEX_SUFFIX or segment.txn_index.exists]
         files += [snapshots.path(offset) for offset in snapshots.offsets if offset >= self.flush_from]

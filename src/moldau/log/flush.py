@@ -37,15 +37,18 @@ class FlushJob:
         """What will be flushed, or None if nothing can be said."""
         return self._ticket.end_offset if self._ticket is not None and self.error is None else None
 
-    def run(self) -> None:
-        """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted."""
+    def run(self, but: str = "") -> None:
+        """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted.
+
+        `but` is a folder that the caller flushes itself."""
         if self._ticket is None:
             return
         try:
             for path in self._ticket.files:
                 self._disk.flush_file(path)
             for path in self._ticket.folders:
-                self._disk.flush_dir(path)
+                if path != but:
+                    self._disk.flush_dir(path)
         except FileNotFoundError:
             self._ticket = None  # the folder was moved away: nothing can be said
         except OSError as error:

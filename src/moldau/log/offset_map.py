@@ -5,11 +5,12 @@ nobody can choose two keys that collide. When the map is full, the round ends th
 """
 
 import secrets
+from collections.abc import Iterable
 from hashlib import blake2b
 
 # Measured with tracemalloc: an entry of a dict with a 16-byte key and an offset above 2^30, the table half empty.
 ENTRY_BYTES = 200
-_KEPT_WHOLE_BYTES = 16
+KEPT_WHOLE_BYTES = 16
 _DIGEST_BYTES = 16
 
 
@@ -29,14 +30,15 @@ class OffsetMap:
     def is_full(self) -> bool:
         return len(self._newest) >= self.max_entries
 
-    def put(self, key: bytes, offset: int) -> None:
+    def put_all(self, keys_and_offsets: Iterable[tuple[bytes, int]]) -> None:
         """Offsets come in order, so the last one put is the newest."""
-        if len(key) > _KEPT_WHOLE_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES, key=self._secret).digest()
-        self._newest[key] = offset
+        newest, digest = self._newest, self.digest
+        for key, offset in keys_and_offsets:
+            newest[key if len(key) <= KEPT_WHOLE_BYTES else digest(key)] = offset
 
     def newest(self, key: bytes) -> int:
         """The newest offset of a key in the dirty part; -1 if it is not there."""
-        if len(key) > _KEPT_WHOLE_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES, key=self._secret).digest()
-        return self._newest.get(key, -1)
+        return self._newest.get(key if len(key) <= KEPT_WHOLE_BYTES else self.digest(key), -1)
+
+    def digest(self, key: bytes) -> bytes:
+        return blake2b(key, digest_size=_DIGEST_BYTES, key=self._secret).digest()

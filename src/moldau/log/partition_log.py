@@ -670,14 +670,22 @@ class PartitionLog:
 
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""
+        job = self.begin_close()
+        if job is not None:
+            job.run_and_finish()
+
+    def begin_close(self) -> FlushJob | None:
+        """All of `close` but the flush, which is left to the caller if there is one to do."""
+        job = None
         if self._failure is None and not self._is_at_rest:
             try:
                 self._segments.active.seal()
                 self.snapshots.take(self.producers)
             except OSError as error:
                 raise self.fail(error) from error
-            FlushJob(self, everything=True).run_and_finish()
+            job = FlushJob(self, everything=True)
         self._segments.release()
+        return job
 
     @property
     def _is_at_rest(self) -> bool:

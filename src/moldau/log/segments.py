@@ -5,14 +5,12 @@ are renamed `.deleted` at once and removed after `file.delete.delay.ms`, off the
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
 
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.segment import SUFFIXES, Segment
 from moldau.log.snapshots import Snapshots
 from moldau.log.txn_index import AbortedTxn
-from moldau.records import BatchHeader
 
 DELETED_SUFFIX = ".deleted"
 
@@ -55,14 +53,6 @@ class Segments:
         """Where the next segment begins, or the log ends."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._bases[index] if index < len(self._bases) else log_end_offset
-
-    def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Every batch header from the one holding `offset` on, with its place."""
-        for segment in self.from_offset(offset):
-            place = segment.find(offset)
-            if place is not None:
-                for position, header in segment.headers(place.position):
-                    yield segment, position, header
 
     def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []

@@ -110,10 +110,3 @@ class Snapshots:
         for offset in list(self.offsets):
             if offset > log_end_offset or offset <= log_start_offset:
                 self.remove(offset)
-
-    def remove_stray(self, base_offsets: set[int]) -> None:
-        """Remove snapshots that belong to no segment, but the newest: a clean shutdown leaves it at the log end."""
-        newest = max(self.offsets, default=-1)
-        for offset in list(self.offsets):
-            if offset not in base_offsets and (offset != newest or offset < max(base_offsets, default=-1)):
-                self.remove(offset)
