@@ -3,7 +3,8 @@
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the very broker that `moldau serve` runs, on a thread and an event loop of its own, with a temporary data folder.
+It is the very broker that `moldau serve` runs, on a thread and an event loop of its own, with a temporary data folder
+whose content is not flushed, since it is deleted anyway. Give a `data_dir` to keep the data, and to have it flushed.
 """
 
 from __future__ import annotations
@@ -54,13 +55,16 @@ class AsyncBroker:
     async def start(self) -> Self:
         from moldau.broker.config import load_broker_config, standalone_settings
         from moldau.broker.node import Node
+        from moldau.seams import RealDisk
+        from moldau.testing.throwaway_disk import ThrowawayDisk
 
         data_dir = self._data_dir
         if data_dir is None:
             data_dir = self._temporary = tempfile.mkdtemp(prefix="moldau-")
         settings = standalone_settings("127.0.0.1", self._port, data_dir) | _DEFAULTS | self._settings
         try:
-            self.node = Node(load_broker_config(settings))
+            disk = RealDisk() if self._temporary is None else ThrowawayDisk()
+            self.node = Node(load_broker_config(settings), disk=disk)
             await self.node.start()
         except BaseException:
             self._remove_temporary()
