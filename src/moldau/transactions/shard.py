@@ -42,6 +42,7 @@ from moldau.transactions.producer_ids import ProducerIdAllocator
 from moldau.transactions.replies import AddPartitionsTransaction
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from moldau.wire.primitives import MalformedFrame
 
 TransactionRequest = m.InitProducerIdRequest | AddPartitionsTransaction | m.AddOffsetsToTxnRequest | m.EndTxnRequest
 
@@ -72,8 +73,8 @@ class TransactionShard:
         self.transaction_version = transaction_version
         self._config = config
         self._producer_ids = producer_ids
-        self.skipped_records = 0
-        """Records of a later release that the log had, and that this one does not understand."""
+        self.unreadable: list[str] = []
+        """Records that were skipped when the log was loaded, and why. Worth a line each in the broker's log."""
         self._phase = _Phase.LOADING
         self._unread: dict[bytes, bytes] = {}  # while loading: the last value of every key
         self._transactions: dict[str, Transaction] = {}
@@ -97,15 +98,18 @@ class TransactionShard:
             self._unread[bytes(key)] = bytes(value)
 
     def finish_load(self, now: Now) -> Effects:
-        """The log is read: take requests, and go on with the transactions that were decided but not completed.
-
-        Raises MalformedFrame if a record makes no sense; then the partition cannot be served."""
+        """The log is read: take requests, and go on with the transactions that were decided but not completed."""
         assert self._phase is _Phase.LOADING
         effects = Effects()
         for key, value in self._unread.items():
-            loaded = records.decode(key, value)
+            try:
+                loaded = records.decode(key, value)
+            except MalformedFrame as error:
+                # One record that no release writes must not take the whole partition out of service.
+                self.unreadable.append(f"{key.hex()}: {error}")
+                continue
             if loaded is None:
-                self.skipped_records += 1
+                self.unreadable.append(f"{key.hex()}: written by a later release")
             elif loaded.metadata is not None:
                 transaction = self._transactions[loaded.transactional_id] = Transaction(loaded.metadata)
                 if loaded.metadata.state is TransactionState.ONGOING:
