@@ -33,7 +33,7 @@ from moldau.transactions import (
     TransactionShard,
     TxnMarker,
 )
-from moldau.wire import ErrorCode, MalformedFrame, Struct
+from moldau.wire import ErrorCode, Struct
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
@@ -102,13 +102,13 @@ class TransactionCoordinator:
         )
         for batch in read_batches(partition):
             for key, value in batch.records:
-                try:
-                    state.replay(key, value)
-                except MalformedFrame as error:
-                    _log.error("skipping a record of %r that cannot be read: %s", partition, error)
+                state.replay(key, value)
         shard = _ActiveShard(broker, partition, state)
         self._shards[partition.index] = shard
-        shard.carry_out(state.finish_load(now_of(broker)))
+        effects = state.finish_load(now_of(broker))
+        for reason in state.unreadable:
+            _log.error("skipped a record of %r that cannot be read: %s", partition, reason)
+        shard.carry_out(effects)
 
     def handle(
         self,
