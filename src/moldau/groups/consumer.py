@@ -97,10 +97,10 @@ class ResolvedRegex:
 class ConsumerGroup:
     group_id: str
     group_epoch: int = 1
-    """Starts at 1, so that no target assignment, not even an empty first one, leaves a member at epoch 0."""
+    """Starts at 1, so that no member stays at epoch 0, which means joining."""
     metadata_hash: int = 0
-    assignment_epoch: int = -1
-    """Group epoch the target assignment was computed for; -1: never."""
+    assignment_epoch: int = 1
+    """Group epoch the target assignment was computed for. A new group has an empty one for its first epoch."""
     assignment_timestamp_ms: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     target: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)

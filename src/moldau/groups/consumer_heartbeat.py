@@ -202,7 +202,7 @@ def _group_to_check(state: ShardState, group_id: str, *, joining: bool) -> Consu
     if isinstance(group, ConsumerGroup):
         return group
     if not joining:
-        what = f"There is no group {group_id}." if group is None else f"Group {group_id} uses another protocol."
+        what = f"Group {group_id} not found." if group is None else f"Group {group_id} uses another protocol."
         raise GroupFailure(ErrorCode.GROUP_ID_NOT_FOUND, what)
     if isinstance(group, ClassicGroup) and group.state is not ClassicState.EMPTY:
         return migration.upgraded(state, group)

@@ -89,7 +89,7 @@ def delete_groups(state: ShardState, request: m.DeleteGroupsRequest, context: Re
 
 
 def _absence(group_id: str, group: Group | None, wanted: str) -> str:
-    return f"There is no group {group_id}." if group is None else f"Group {group_id} is not a {wanted} group."
+    return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {wanted} group."
 
 
 def _group_type(group: Group) -> str:

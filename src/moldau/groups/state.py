@@ -58,7 +58,7 @@ class ShardState:
     def group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupFailure(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
+            raise GroupFailure(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
