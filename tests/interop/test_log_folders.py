@@ -339,13 +339,25 @@ def test_we_read_what_apache_kafka_wrote(written: Written, data_dir: Path, topic
         assert log.topic_id is not None
         for timestamp, expected in written.times[topic].items():
             found = log.offset_for_timestamp(timestamp)
-            assert (found.offset if found else -1) == (expected if expected >= 0 and found else -1)
-            assert found is not None or expected in (-1, log.log_end_offset)
+            ours_offset = -1 if found is None else found.offset
+            # Apache Kafka gives up on a segment whose youngest batch was emptied by the cleaner; we look further.
+            assert ours_offset == expected or (topic == "compacted" and expected == -1)
+            assert ours_offset == first_at_or_after(log, timestamp)
         youngest = log.offset_of_max_timestamp()
         assert youngest is not None
         assert youngest.offset == written.youngest[topic]
     finally:
         manager.close()
+
+
+def first_at_or_after(log: PartitionLog, timestamp: int) -> int:
+    """The slow and sure way: every record, control records included, as in Apache Kafka."""
+    for segment in log.segments:
+        for _, header, batch in segment.batches():
+            for record in iter_records(batch, 0, header):
+                if record.timestamp >= timestamp:
+                    return record.offset
+    return -1
 
 
 def test_folders_go_back_and_forth(written: Written, data_dir: Path) -> None:

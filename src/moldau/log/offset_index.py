@@ -41,11 +41,15 @@ class OffsetIndex:
 
     def lookup(self, offset: int) -> int:
         """The position to scan from to find `offset`: of the last indexed batch ending at or below it, or 0."""
+        return self.bounds(offset)[0]
+
+    def bounds(self, offset: int) -> tuple[int, int]:
+        """Between which positions the batch holding `offset` begins, both included; -1 if there is no upper one."""
+        file = self.file
         slot = self._slot(offset - self.base_offset)
-        if slot < 0:
-            return 0
-        position: int = _read_entry(self.file.view, slot * ENTRY_BYTES)[1]
-        return position
+        lower: int = _read_entry(file.view, slot * ENTRY_BYTES)[1] if slot >= 0 else 0
+        slot += 1
+        return lower, _read_entry(file.view, slot * ENTRY_BYTES)[1] if slot < file.count else -1
 
     def entry(self, slot: int) -> tuple[int, int]:
         relative, position = _read_entry(self.file.view, slot * ENTRY_BYTES)

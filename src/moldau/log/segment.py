@@ -270,11 +270,27 @@ class Segment:
 
     def find(self, offset: int) -> BatchPlace | None:
         """The first batch that ends at or after `offset`; None if the segment ends before it."""
+        lower, upper = self.offset_index.bounds(offset)
+        if upper - lower > _SCAN_BYTES:
+            # Large batches, each indexed: the upper bound is most likely the very one, and saves reading another.
+            place = self._place_at(upper, offset)
+            if place is not None:
+                return place
         try:
-            return self._scan(offset, self.offset_index.lookup(offset))
+            return self._scan(offset, lower)
         except CorruptIndex:
             self.rebuild_indexes()
             return self._scan(offset, self.offset_index.lookup(offset))
+
+    def _place_at(self, position: int, offset: int) -> BatchPlace | None:
+        """The batch at `position`, if one is there and holds `offset`."""
+        if self.size - position < HEADER_BYTES:
+            return None
+        base_offset, length, magic, delta = _read_place(self.file.read(position, HEADER_BYTES))
+        size = LOG_OVERHEAD_BYTES + length
+        if magic == 2 and base_offset <= offset <= base_offset + delta and HEADER_BYTES <= size <= self.size - position:
+            return BatchPlace(position, size, base_offset)
+        return None
 
     def _scan(self, offset: int, start: int) -> BatchPlace | None:
         size = self.size
