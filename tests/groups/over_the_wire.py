@@ -43,7 +43,7 @@ SCENARIOS = (
     "consumer_regex",
     "migration_static_downgrade",
 )
-"""Not `migration_upgrade_downgrade`: which of its members gives up a partition depends on random member ids in Kafka."""
+"""Not `migration_upgrade_downgrade`: in Kafka, who gives up a partition there depends on random member ids."""
 _PARKED = (m.JoinGroupRequest, m.SyncGroupRequest)
 _BY_NAME = {f"{api.name}Request": api for api in apis().values()}
 
