@@ -48,14 +48,15 @@ class BrokerProcess:
     def kill(self) -> None:
         """As a crash does: nothing is written, no one is told."""
         self.process.kill()
-        self._reap()
+        self.wait()
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self._reap()
+        return self.wait()
 
-    def _reap(self) -> int:
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
         with contextlib.suppress(ValueError):
             self.process.communicate(timeout=READY_SECONDS_MAX)
         return self.process.returncode
@@ -67,7 +68,7 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.kill()
         else:
-            self._reap()
+            self.wait()
 
 
 def spawn_serve(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:

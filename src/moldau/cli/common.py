@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -42,11 +43,29 @@ def admin_client(bootstrap_server: str) -> AdminClient:
     return AdminClient(client_settings(bootstrap_server))
 
 
+def _fail_without_broker(bootstrap_server: str) -> NoReturn:
+    fail(f"no broker answers at {bootstrap_server}: is it running? (`moldau serve` starts one)")
+
+
+def _listens(address: str) -> bool:
+    """Whether somebody accepts connections there. The client itself would try for a long time."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return True  # the client knows defaults, and says what is wrong
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def kafka_errors(bootstrap_server: str) -> Iterator[None]:
-    """Turn a client's exception into one line that says what to do."""
+    """Turn a client's exception into one line that says what to do; where nobody listens, say so at once."""
     from confluent_kafka import KafkaError, KafkaException
 
+    if not any(_listens(each.strip()) for each in bootstrap_server.split(",")):
+        _fail_without_broker(bootstrap_server)
     try:
         yield
     except KafkaException as error:
@@ -56,5 +75,5 @@ def kafka_errors(bootstrap_server: str) -> Iterator[None]:
             KafkaError._TIMED_OUT,
             KafkaError._ALL_BROKERS_DOWN,
         ):
-            fail(f"no broker answers at {bootstrap_server}: is it running? (`moldau serve` starts one)")
+            _fail_without_broker(bootstrap_server)
         fail(cause.str() if isinstance(cause, KafkaError) else str(error))

@@ -39,6 +39,8 @@ def produce(
     with kafka_errors(bootstrap_server):
         settings = client_settings(bootstrap_server, acks=acks, **{"compression.type": compression, "linger.ms": 5})
         settings["message.timeout.ms"] = 15_000
+        # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
+        settings["topic.metadata.propagation.max.ms"] = 5_000
         producer = Producer(settings)
         for line in sys.stdin.buffer:
             key, value = _split(line.rstrip(b"\n"), key_separator)

@@ -101,7 +101,8 @@ def _describe(found: ClusterMetadata, name: str, settings: dict[str, str]) -> No
 
     topic = found.topics[name]
     shown = ", ".join(f"{key}={value}" for key, value in sorted(settings.items())) or "defaults"
-    table = Table(title=f"{name}: {len(topic.partitions)} partitions, {shown}", title_justify="left")
+    typer.echo(f"{name}: {len(topic.partitions)} partitions, {shown}")
+    table = Table()
     for column in ("partition", "leader", "replicas", "in sync"):
         table.add_column(column, justify="right")
     for index, partition in sorted(topic.partitions.items()):

@@ -46,7 +46,7 @@ class LogDir:
         return self.error is None
 
     def open(self) -> None:
-        """Lock the dir and learn how it was left. The clean-shutdown marker goes: from now on it would be a lie."""
+        """Lock the dir and learn how it was left."""
         self.disk.make_dirs(self.path)
         try:
             self._lock = self.disk.lock(f"{self.path}/{LOCK}")
@@ -55,8 +55,11 @@ class LogDir:
         self.properties = read_meta_properties(self.disk, self.path)
         self.broker_epoch = read_clean_shutdown(self.disk, self.path)
         self.was_clean = self.broker_epoch is not None
-        remove_clean_shutdown(self.disk, self.path)
         self.cleaned_offsets = self.read_checkpoint(CLEANER_OFFSET)
+
+    def take_over(self) -> None:
+        """The dir is ours, and its logs are opened: from now on the clean-shutdown marker would be a lie."""
+        remove_clean_shutdown(self.disk, self.path)
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """An unreadable checkpoint counts as empty, and the shutdown as unclean: the logs themselves must tell."""

@@ -144,6 +144,7 @@ class LogManager:
         return report
 
     def _open_logs(self, log_dir: LogDir, report: OpenReport) -> None:
+        log_dir.take_over()
         recovery_points = log_dir.read_checkpoint(RECOVERY_POINT)
         start_offsets = log_dir.read_checkpoint(LOG_START_OFFSET)
         high_watermarks = log_dir.read_checkpoint(HIGH_WATERMARK)
