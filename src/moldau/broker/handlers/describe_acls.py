@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.handlers.common import NO_AUTHORIZER
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -12,6 +11,8 @@ if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
 
+_MESSAGE = "No Authorizer is configured on the broker"
+
 
 def handle(_broker: Broker, _call: Call, _request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
-    return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_MESSAGE)

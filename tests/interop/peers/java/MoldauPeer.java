@@ -109,12 +109,16 @@ public final class MoldauPeer {
             } else if (transactional && options.get("end", "commit").equals("abort")) {
                 producer.abortTransaction();
             }
-            // Any other --end leaves the transaction open, as a crashed producer does.
             for (Future<RecordMetadata> future : sent) {
                 RecordMetadata metadata = future.get();
                 ObjectNode out = JSON.createObjectNode();
                 out.put("partition", metadata.partition()).put("offset", metadata.offset()).put("timestamp", metadata.timestamp());
                 System.out.println(out);
+            }
+            if (transactional && !List.of("commit", "abort").contains(options.get("end", "commit"))) {
+                // Any other --end leaves the transaction open, as a crash does: closing the producer would abort it.
+                System.out.flush();
+                Runtime.getRuntime().halt(0);
             }
         }
     }
