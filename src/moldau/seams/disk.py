@@ -10,12 +10,15 @@ import fcntl
 import mmap
 import os
 import shutil
+import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 1024
+_WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
 
 class DiskFile(Protocol):
@@ -252,7 +255,12 @@ class RealLock:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if sys.platform == "linux":
+                # Java's kind of lock excludes other processes only, and is lost with any descriptor of the file; this
+                # kind excludes Java's, belongs to the descriptor, and so keeps out a second broker in a test as well.
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            else:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
             raise
