@@ -248,3 +248,18 @@ def _answers_in(lines: Iterable[str]) -> list[str]:
                 items = " ".join(sorted(re.split(r"[;,]? ", items)))
             answers.append(f"{who} <- {verb} {items} {members}")
     return sorted(answers)
+
+
+def await_coordinator(address: tuple[str, int], *, seconds: float = 30) -> None:
+    """Have the broker create its offsets topic, and wait until it coordinates groups."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = _ask(address, m.FindCoordinatorRequest(key_type=0, coordinator_keys=["any"]), 4)
+        listed = _ask(address, m.DescribeGroupsRequest(["any"]), 5)
+        if found.coordinators[0].error_code == listed.groups[0].error_code == ErrorCode.NONE:
+            return
+    raise TimeoutError(f"no group coordinator at {address}")
+
+
+def _ask(address: tuple[str, int], request: Message, version: int) -> Any:
+    return _Exchange(address, request, version, "over-the-wire").answer()

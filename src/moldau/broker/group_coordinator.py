@@ -6,6 +6,7 @@ until these are committed, wakes them when they asked for it, and loads or drops
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from moldau.groups import (
     GroupShard,
     MigrationPolicy,
     Now,
+    RegexResolution,
     RequestContext,
     error_after_failed_append,
     partition_for_group,
@@ -198,10 +200,21 @@ class _ActiveShard:
             self._answer_when_committed(effects)
         self._wake_at(effects.next_deadline_ms)
         for wanted in effects.regex_resolutions:
-            view = view_of(self._broker.image)
-            found = resolve(wanted.regexes, view.topic_names())
+            self._resolve(wanted)
+
+    def _resolve(self, wanted: RegexResolution) -> None:
+        """Matching ten thousand names takes a while: in a thread."""
+        view = view_of(self._broker.image)
+        names = tuple(view.topic_names())
+
+        def on_done(future: asyncio.Future[dict[str, frozenset[str]]]) -> None:
+            if self._is_dropped or future.cancelled():
+                return
+            found = None if future.exception() is not None else future.result()
             now = self._coordinator.now()
             self.carry_out(self.state.on_regexes_resolved(wanted.group_id, found, view.version, now))
+
+        self._broker.loop.run_in_executor(None, resolve, wanted.regexes, names).add_done_callback(on_done)
 
     def _append(self, effects: Effects) -> ErrorCode | None:
         options = guard = None
