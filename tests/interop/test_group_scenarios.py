@@ -1,4 +1,4 @@
-"""The group scenarios over real connections: Apache Kafka tells whether they are true, Moldau whether it keeps to them."""
+"""The group scenarios over real connections: is Apache Kafka as they say, and does Moldau keep to them?"""
 
 from collections.abc import Iterator
 from pathlib import Path
