@@ -102,6 +102,7 @@ def classic_group(side: Side) -> None:
     side.call("no group id", join.replace(group_id=""), 9)
     side.call("unknown member", join.replace(member_id="nobody"), 9)
     side.call("no protocols", join.replace(protocols=[]), 9)
+    side.call_every("unknown member, in every version", join.replace(member_id="nobody"))
     told = side.call("told to come back with a member id", join, 9)
     joined = side.call("joined", join.replace(member_id=told.member_id), 9)
     me = told.member_id

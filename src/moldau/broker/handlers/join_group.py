@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from moldau.wire import Message
+from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ _NULLABLE_PROTOCOL = 7
 def handle(broker: Broker, call: Call, request: m.JoinGroupRequest) -> None:
     def answer(message: Message) -> None:
         response = cast("m.JoinGroupResponse", message)
-        if response.protocol_name is None and call.version < _NULLABLE_PROTOCOL:
-            response.protocol_name = ""
+        # A refusal names no protocol: with null, where the version has one.
+        if call.version < _NULLABLE_PROTOCOL:
+            response.protocol_name = response.protocol_name or ""
+        elif response.error_code != ErrorCode.NONE:
+            response.protocol_name = None
         call.respond(response)
 
     broker.groups.handle(call, request.group_id, request, answer)
