@@ -91,6 +91,18 @@ def test_a_clean_restart_reads_no_records(node: Node) -> None:
     assert len(values(manager.logs[("t", 5)])) == 15
 
 
+def test_many_logs_are_closed_with_one_flush_of_the_volume_and_survive_a_power_loss(node: Node) -> None:
+    for number in range(80):
+        fill(node.log(number, "/a"), 3)
+    node.manager.close(broker_epoch=12)
+    for seed in range(5):
+        crashed = Node()
+        crashed.disk = node.disk.crash(seed)
+        crashed.start()
+        assert (crashed.report.logs, crashed.report.recovered) == (80, 0)
+        assert all(len(values(log)) == 3 for log in crashed.manager.logs.values())
+
+
 def test_an_unclean_restart_recovers_in_parallel(node: Node) -> None:
     for number in range(12):
         fill(node.log(number))

@@ -299,6 +299,12 @@ class SimDisk:
             _apply(self._durable_names, self._durable_dirs, entry)
         self._journal.clear()
 
+    def flush_volume(self, path: str) -> None:
+        self.change("flush", path)
+        for inode in self._names.values():
+            inode.durable = bytes(inode.data)
+        self.flush_dir(path)
+
     def space(self, path: str) -> tuple[int, int]:
         used = sum(len(inode.data) for inode in self._names.values())
         left = 1 << 40 if self.space_left_bytes is None else self.space_left_bytes

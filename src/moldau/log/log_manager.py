@@ -24,6 +24,8 @@ from moldau.log.recovery import RecoveryReport, open_log
 from moldau.seams import Clock, Disk, Random
 
 _PRIVATE_OPEN_SEGMENTS = 64
+# Closing this many logs, one flush of the whole volume is cheaper than one of each of their files.
+_FLUSH_VOLUME_FROM_LOGS = 64
 METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -229,6 +231,11 @@ class LogManager:
     def _close_logs(self, log_dir: LogDir) -> None:
         """Several at a time, and the dir itself once for all: what takes long is the disk."""
         jobs = [job for log in log_dir.logs.values() if (job := log.begin_close()) is not None]
+        if len(jobs) >= _FLUSH_VOLUME_FROM_LOGS:
+            self._disk.flush_volume(log_dir.path)
+            for job in jobs:
+                job.finish()
+            return
         thread_count = min(self.settings.recovery_threads_per_data_dir, len(jobs))
         if thread_count > 1:
             with ThreadPoolExecutor(thread_count) as threads:

@@ -120,6 +120,9 @@ class Disk(Protocol):
     def flush_dir(self, path: str) -> None:
         """Make creations, renames and removals in this folder durable."""
 
+    def flush_volume(self, path: str) -> None:
+        """Make everything written to the volume that holds `path` durable."""
+
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume."""
 
@@ -351,6 +354,20 @@ class RealDisk:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def flush_volume(self, path: str) -> None:
+        import ctypes
+
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+            if syncfs is None:  # not Linux: flush all volumes, which is more than was asked for
+                os.sync()
+            elif syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), path)
         finally:
             os.close(fd)
 

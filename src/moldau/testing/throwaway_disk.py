@@ -14,3 +14,6 @@ class ThrowawayDisk(RealDisk):
 
     def flush_dir(self, path: str) -> None:
         """Not needed."""
+
+    def flush_volume(self, path: str) -> None:
+        """Not needed."""
