@@ -23,6 +23,7 @@ from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import identify
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.metadata_log import MetadataLog
+from moldau.broker.protection import refuse_missing_protection
 from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
@@ -66,6 +67,7 @@ class Node:
     async def start(self) -> None:
         """Return when clients may connect."""
         config = self.config
+        refuse_missing_protection(config)
         loop = asyncio.get_running_loop()
         self._timers = LoopTimers(loop, self.clock)
         self._executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")

@@ -81,6 +81,7 @@ def _run(config: BrokerConfig) -> int:
 
 
 async def _serve(config: BrokerConfig) -> int:
+    from moldau.broker.config import InvalidConfig
     from moldau.broker.identity import WrongDirectory
     from moldau.broker.node import Node
     from moldau.log.errors import LogError
@@ -98,6 +99,9 @@ async def _serve(config: BrokerConfig) -> int:
     node = Node(config)
     try:
         await node.start()
+    except InvalidConfig as error:
+        typer.echo(f"moldau: {error}", err=True)
+        return 2
     except (WrongDirectory, LogError, OSError) as error:
         typer.echo(f"moldau: {error}", err=True)
         return 1
