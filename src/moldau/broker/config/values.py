@@ -94,7 +94,9 @@ def _java_double(value: float) -> str:
 
 
 def _shortest_digits(value: float) -> tuple[str, str, int]:
-    mantissa, _, exponent = format(abs(value), ".16e").partition("e")
-    # repr finds the fewest digits that read back as the same number; the exponent is the same either way.
-    shortest = repr(abs(value)).partition("e")[0].replace(".", "").strip("0")
-    return "-" if value < 0 else "", shortest or mantissa[0], int(exponent)
+    """Sign, the fewest digits that read back as the same number (which is what repr finds), and their exponent."""
+    from decimal import Decimal
+
+    shortest = Decimal(repr(value))
+    digits = "".join(map(str, shortest.as_tuple().digits)).rstrip("0")
+    return "-" if value < 0 else "", digits, shortest.adjusted()
