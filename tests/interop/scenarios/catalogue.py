@@ -5,6 +5,12 @@ give them fresh ones, single nodes with `node.id` 1 and otherwise the same confi
 """
 
 from tests.interop.differential import Scenario
-from tests.interop.scenarios import cluster, groups, records, topics
+from tests.interop.scenarios import cluster, corners, groups, records, topics
 
-SCENARIOS: dict[str, Scenario] = {**topics.SCENARIOS, **records.SCENARIOS, **cluster.SCENARIOS, **groups.SCENARIOS}
+SCENARIOS: dict[str, Scenario] = {
+    **topics.SCENARIOS,
+    **records.SCENARIOS,
+    **cluster.SCENARIOS,
+    **groups.SCENARIOS,
+    **corners.SCENARIOS,
+}

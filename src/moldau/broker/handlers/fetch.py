@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from moldau.broker.partition import Partition
 
 _TOPIC_IDS = 13
+_TELLS_LEADER = 16
 _READ_COMMITTED = 1
+_ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Results = list[tuple[Topic, FetchedPartition]]
@@ -101,13 +103,20 @@ class _Fetch:
                 failed = failed or result.diverging_epoch is not None
             except PartitionUnavailable as error:
                 failed = True
-                # A partition nobody knows has no aborted transactions; of one that exists, nothing is said of them.
-                result = FetchedPartition(wanted[0], error.code, aborted=[] if error.code in _NOWHERE else None)
+                result = self._unavailable(topic, wanted[0], error.code)
             except LogError as error:
                 failed = True
                 result = FetchedPartition(wanted[0], error.code)
             self._results.append((topic, result))
         return failed or total >= request.min_bytes
+
+    def _unavailable(self, topic: Topic, index: int, code: ErrorCode) -> FetchedPartition:
+        if code in _NOWHERE:  # nobody knows it, so it has no aborted transactions; else nothing is said of them
+            return FetchedPartition(index, code, aborted=[])
+        partition = self._broker.replicas.get(topic, index)
+        if partition is None or code not in _ASK_ELSEWHERE or self._call.version < _TELLS_LEADER:
+            return FetchedPartition(index, code)
+        return FetchedPartition(index, code, current_leader=(partition.image.leader, partition.leader_epoch))
 
     def _read_partition(
         self, partition: Partition, wanted: FetchPartition, left: int, *, is_first: bool
@@ -116,6 +125,8 @@ class _Fetch:
         if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
             fenced = leader_epoch < partition.leader_epoch
             raise PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self._request.replica_id >= 0 and self._request.replica_id not in partition.image.replicas:
+            raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = partition.log
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         if last_epoch >= 0 and (diverging := _diverging_epoch(partition, last_epoch, offset)) is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
+from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 from moldau.wire import ErrorCode
 from moldau.wire.produce import ProduceFrame, ProduceOutcome, decode_produce_request, encode_produce_response
 
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 _ACKS_ALL = -1
 _ADMIN_CLIENT_ID = "__admin_client"
 _KNOWN_WITHOUT_THE_LOG = (CorruptRecord, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError)
+_FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
 
 # What happened to each topic's partitions, in the order of the request.
@@ -38,9 +40,12 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
     request = decode_produce_request(frame, position, call.version)
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
-        _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS)
+        _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
         return
     if request.transactional_id is None:
+        if _is_transactional(request):
+            _answer_all(call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
+            return
         _append(broker, call, request, _NOTHING_VERIFIED)
     else:
         from moldau.broker.txn_verification import verify_produce
@@ -48,6 +53,15 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
         verify_produce(
             broker, request, call.version, lambda checked, verified: _append(broker, call, checked, verified)
         )
+
+
+def _is_transactional(request: ProduceFrame) -> bool:
+    """Whether any batch belongs to a transaction: then the request must say to whose."""
+    for _, batches_by_partition in request.topics:
+        for _, batches in batches_by_partition:
+            if batches and len(batches) > _FLAGS_AT and batches[_FLAGS_AT] & TRANSACTIONAL_FLAG:
+                return True
+    return False
 
 
 def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
@@ -82,7 +96,8 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
                     ProduceOutcome(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
                 )
                 appended.append((partition, info.last_offset + 1, info.needs_flush))
-        outcomes.append((topic, of_topic))
+        if of_topic:
+            outcomes.append((topic, of_topic))
     if acks == 0:
         if failed:
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
@@ -163,8 +178,11 @@ class _DelayedProduce:
 
 
 def _answer_all(
-    call: Call, topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]], code: ErrorCode
+    call: Call, topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]], code: ErrorCode, acks: int
 ) -> None:
+    if acks == 0:
+        call.slot.close(f"a Produce with acks=0 failed with {code.name}; closing is the only way to tell")
+        return
     outcomes: Outcomes = [
         (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
     ]
