@@ -73,6 +73,8 @@ class DroppingProxy:
         for task in tuple(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+        await asyncio.sleep(0)  # aborted transports close their sockets in the next turn of the loop
 
     async def _carry(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One connection, until either side or fate ends it."""
