@@ -25,7 +25,7 @@ REBALANCE_MS = 20_000
 
 @dataclass(slots=True, eq=False)
 class ClassicClient:
-    """JoinGroup, SyncGroup, Heartbeat. As leader it deals partitions out in turn."""
+    """JoinGroup, SyncGroup, Heartbeat. As leader it deals partitions out in turn, and again when there are others."""
 
     name: str
     topics: list[str]
@@ -36,6 +36,8 @@ class ClassicClient:
     phase: str = "join"
     owned: set[TopicPartition] = field(default_factory=set)
     to_assign: list[Any] | None = None
+    leads: bool = False
+    dealt_counts: dict[str, int] = field(default_factory=dict)
     awaiting: bool = False
     dead: bool = False
 
@@ -43,6 +45,8 @@ class ClassicClient:
         if self.awaiting or self.dead:
             return
         self.awaiting = True
+        if self.phase == "stable" and self.leads and self.dealt_counts != self._counts(driver):
+            self.phase = "join"  # a topic has grown: only the leader looks
         if self.phase == "join":
             self._join(driver)
         elif self.phase == "sync":
@@ -103,13 +107,19 @@ class ClassicClient:
             for owned in subscription.owned_partitions:
                 owners.update(((owned.topic, index), member.member_id) for index in owned.partitions)
         dealt: dict[str, set[TopicPartition]] = {member.member_id: set() for member in self.to_assign}
+        self.dealt_counts = dict.fromkeys(readers, 0)
+        self.dealt_counts = self._counts(driver)
         for topic, members in sorted(readers.items()):
-            image = driver.image.topic_by_name(topic)
-            for index in range(0 if image is None else image.partition_count):
+            for index in range(self.dealt_counts[topic]):
                 reader = sorted(members)[index % len(members)]
                 if owners.get((topic, index), reader) == reader:
                     dealt[reader].add((topic, index))
         return dealt
+
+    def _counts(self, driver: Driver) -> dict[str, int]:
+        """How many partitions the topics it deals have now."""
+        images = {topic: driver.image.topic_by_name(topic) for topic in self.dealt_counts}
+        return {topic: 0 if image is None else image.partition_count for topic, image in images.items()}
 
     def on_answer(self, answer: Message) -> None:
         self.awaiting = False
@@ -134,8 +144,10 @@ class ClassicClient:
         if isinstance(answer, m.JoinGroupResponse):
             self.member_id = answer.member_id
             self.generation = answer.generation_id
-            leads = answer.leader == answer.member_id and not answer.skip_assignment
-            self.to_assign = answer.members if leads else None
+            self.leads = answer.leader == answer.member_id
+            self.to_assign = answer.members if self.leads and not answer.skip_assignment else None
+            # A leader that came back to a group at work does not know what was dealt: it will join again and look.
+            self.dealt_counts = dict.fromkeys(self.topics, -1)
             self.phase = "sync"
         elif isinstance(answer, m.SyncGroupResponse):
             given = decode_assignment(answer.assignment).assigned_partitions if answer.assignment else []
@@ -145,8 +157,10 @@ class ClassicClient:
             self.owned = assigned
 
     def on_loss(self) -> None:
-        """The answer got lost: ask again. (A lost heartbeat is simply sent again.)"""
+        """The answer got lost: ask again. After a SyncGroup that means to join again, as the Java client does."""
         self.awaiting = False
+        if self.phase == "sync":
+            self.phase = "join"
 
     def leave(self, driver: Driver) -> None:
         identity = m.LeaveGroupRequest.MemberIdentity(self.member_id, self.instance)
