@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AioRoundRobin
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as AioSticky
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 from tests.e2e import group_member
 from tests.support.clients import (
@@ -90,14 +91,15 @@ def owned(member: Consumer) -> set[tuple[str, int]]:
 
 
 def settle(members: Sequence[Consumer], partitions: int, *topics: str) -> list[set[tuple[str, int]]]:
-    """Poll until every partition has one owner and no member is idle; what each owns."""
+    """Poll until every partition has one owner and all members own equally many; what each owns."""
     everything = {(topic, partition) for topic in topics for partition in range(partitions)}
+    share = len(everything) // len(members)
 
     def settled() -> list[set[tuple[str, int]]] | None:
         for member in members:
             member.poll(0.02)
         shares = [owned(member) for member in members]
-        if set().union(*shares) == everything and sum(map(len, shares)) == len(everything) and all(shares):
+        if set().union(*shares) == everything and all(len(each) == share for each in shares):
             return shares
         return None
 
@@ -112,15 +114,14 @@ def test_members_share_the_partitions(bootstrap: str, protocol: dict[str, str]) 
     fill(bootstrap, topic, 6, 5)
     with ExitStack() as stack:
         members = [stack.enter_context(consumer(bootstrap, group, topic, **protocol))]
-        assert [len(share) for share in settle(members, 6, topic)] == [6]
-        for count in (2, 3):
+        settle(members, 6, topic)
+        for _ in range(2):
             members.append(stack.enter_context(consumer(bootstrap, group, topic, **protocol)))
-            shares = settle(members, 6, topic)
-            assert [len(share) for share in shares] == [6 // count] * count
+            settle(members, 6, topic)
         with contextlib.suppress(KafkaException):
             members[0].commit(asynchronous=False)
         members.pop(0).close()
-        assert sorted(len(share) for share in settle(members, 6, topic)) == [3, 3]
+        settle(members, 6, topic)
 
 
 @every_protocol
@@ -402,8 +403,8 @@ def test_aiokafka_members_share_and_take_over(bootstrap: str, assignor: Any) -> 
     run(work)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str, protocol: str) -> None:
+@pytest.mark.timeout(120)
+def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str) -> None:
     """Members join and leave at random while records flow: every record is processed at least once."""
     partitions, records, seconds = 200, 4_000, 8.0
     topic, group = create_topic(bootstrap, "crowded", partitions), fresh("group")
@@ -415,9 +416,8 @@ def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str, p
     joined = Counter[str]()
 
     def live(lifetime_seconds: float) -> None:
-        strategy = {} if protocol == "consumer" else {"partition.assignment.strategy": "cooperative-sticky"}
         end = time.monotonic() + lifetime_seconds
-        settings = {"group.protocol": protocol, "enable.auto.commit": False, **strategy}
+        settings = {"enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
         try:
             with consumer(bootstrap, group, topic, **settings) as member:
                 joined["members"] += 1
@@ -444,6 +444,12 @@ def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str, p
     assert not report.errors
     try:
         wait_for(lambda: seen >= everything, "every record is seen", 45)
+    except TimeoutError as error:
+        left = sorted(int(value) % partitions for value in everything - seen)
+        (future,) = AdminClient(quiet(bootstrap)).describe_consumer_groups([group]).values()
+        raise AssertionError(
+            f"{len(left)} records of partitions {left} are missing; {vars(future.result())}"
+        ) from error
     finally:
         done.set()
         for thread in threads:
