@@ -14,9 +14,9 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.interop.apache_kafka import ApacheKafka
 
 from benchmarks.rows import Row
+from tests.interop.apache_kafka import ApacheKafka
 
 ROUNDS = 3
 QUIET = {"log_level": 0}

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from benchmarks.rows import Row
-
 from moldau.net import RealNetwork, new_event_loop
 from moldau.seams.disk import FileRegion, RealDisk
 from moldau.seams.network import Connection, ResponseSlot

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaReader
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from benchmarks.rows import Row
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonReader
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kio.records.readers import read_batch as kio_read_batch
 
+from benchmarks.rows import Row
 from moldau.records import (
     BatchOptions,
     Codec,

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.support.broker_process import free_port
-from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
 
 from moldau.testing import Broker
+from tests.support.broker_process import free_port
+from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
 
 SECONDS = 50
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.support.broker_process import BrokerProcess, eventually_refuses, free_port, read_ready, spawn_serve
 from tests.support.clients import CONFLUENT, Sent, admin, create_topic, read_all
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 from moldau.controller.brokers import (
     broker_heartbeat,
@@ -19,6 +18,7 @@ from moldau.controller.image import NO_LEADER
 from moldau.controller.producer_ids import allocate_producer_ids
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 AssignDirs = m.AssignReplicasToDirsRequest
 

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tests.controller.test_partition_changes import alter
-from tests.controller.world import World
 
 from moldau.controller.configs import alter_configs, incremental_alter_configs
 from moldau.controller.feature_updates import activation_records, update_features
@@ -23,6 +21,8 @@ from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ResourceType
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.test_partition_changes import alter
+from tests.controller.world import World
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -1,8 +1,6 @@
 """Replicas in directories (KIP-858), and clusters whose metadata.version knows nothing of them yet."""
 
 import pytest
-from tests.controller.test_partition_changes import alter
-from tests.controller.world import World
 
 from moldau.controller.brokers import register_broker
 from moldau.controller.directories import assign_replicas_to_dirs
@@ -10,6 +8,8 @@ from moldau.controller.features import ELR_VERSION, METADATA_VERSION
 from moldau.controller.image import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.test_partition_changes import alter
+from tests.controller.world import World
 
 A, B, OFFLINE = b"A" * 16, b"B" * 16, b"O" * 16
 Assign = m.AssignReplicasToDirsRequest

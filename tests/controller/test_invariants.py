@@ -6,7 +6,6 @@ committed, and an epoch that ever went back would let two leaders live in one.
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 from moldau.controller import EMPTY_IMAGE, ClusterImage, apply, snapshot_records
 from moldau.controller.brokers import fence_stale_brokers, register_broker, unregister_broker
@@ -19,6 +18,7 @@ from moldau.controller.reassignment import alter_partition_reassignments
 from moldau.controller.topics import create_partitions, create_topics, delete_topics
 from moldau.seams.randomness import SeededRandom
 from moldau.wire import messages as m
+from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 BROKERS = range(5)
 TOPICS = ("a", "b", "unclean")

@@ -1,7 +1,6 @@
 """Elections, ISR changes and eligible leader replicas: KIP-841, KIP-903, KIP-966 and Kafka's PartitionChangeBuilder."""
 
 import pytest
-from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 from moldau.controller.brokers import register_broker
 from moldau.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
@@ -10,6 +9,7 @@ from moldau.controller.image import NO_LEADER, RECOVERED, RECOVERING, PartitionI
 from moldau.controller.isr import alter_partition
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.world import SESSION_TIMEOUT_MS, World
 
 Alter = m.AlterPartitionRequest
 PREFERRED, UNCLEAN = 0, 1

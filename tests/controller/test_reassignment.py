@@ -1,14 +1,14 @@
 """Moving replicas (KIP-455): add, wait until in sync, remove; or put back."""
 
 import pytest
-from tests.controller.test_partition_changes import alter
-from tests.controller.world import World
 
 from moldau.controller.features import ELR_VERSION
 from moldau.controller.image import RECOVERING
 from moldau.controller.reassignment import alter_partition_reassignments, list_partition_reassignments
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.test_partition_changes import alter
+from tests.controller.world import World
 
 Request = m.AlterPartitionReassignmentsRequest
 

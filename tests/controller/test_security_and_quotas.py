@@ -6,7 +6,6 @@ import hmac
 import math
 
 import pytest
-from tests.controller.world import World
 
 from moldau.controller.acls import (
     AclResource,
@@ -24,6 +23,7 @@ from moldau.controller.quotas import alter_client_quotas, describe_client_quotas
 from moldau.controller.scram import alter_user_scram_credentials, describe_user_scram_credentials
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.controller.world import World
 
 TOPIC, GROUP, CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
 LITERAL, PREFIXED, MATCH = Pattern.LITERAL, Pattern.PREFIXED, Pattern.MATCH

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tests.controller.world import World
 
 from moldau.controller.context import ControllerResult
 from moldau.controller.delta import diff
@@ -13,6 +12,7 @@ from moldau.controller.topics import create_partitions, create_topics, delete_to
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.primitives import ZERO_UUID
+from tests.controller.world import World
 
 Topic = m.CreateTopicsRequest.CreatableTopic
 Assignment = m.CreateTopicsRequest.CreatableReplicaAssignment

@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
-from tests.support.clients import PATIENCE_SECONDS, run
 
 from moldau.testing import AsyncBroker
+from tests.support.clients import PATIENCE_SECONDS, run
 
 NODE_ID = 1
 ALREADY_EXISTS, UNKNOWN_TOPIC = 36, 3

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
 from tests.support.clients import CONFLUENT, Sent, add_partitions, create_topic, fresh, quiet, read_all, take, wait_for
 
 T = TypeVar("T")

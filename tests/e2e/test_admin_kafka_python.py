@@ -9,9 +9,9 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from tests.support.clients import KAFKA_PYTHON, Sent, create_topic, fresh, read_all
 
 from moldau.testing import Broker
+from tests.support.clients import KAFKA_PYTHON, Sent, create_topic, fresh, read_all
 
 NODE_ID = 1
 

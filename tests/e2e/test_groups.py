@@ -22,6 +22,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
+
+from moldau.testing import Broker
 from tests.e2e import group_member
 from tests.support.clients import (
     PATIENCE_SECONDS,
@@ -34,8 +36,6 @@ from tests.support.clients import (
     take,
     wait_for,
 )
-
-from moldau.testing import Broker
 
 PROTOCOLS = {
     "range": {"partition.assignment.strategy": "range"},

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.e2e.raw import Raw, header, request_frame, with_length
-from tests.support.clients import CONFLUENT, Sent, create_topic, fresh, quiet, take, wait_for
 
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.e2e.raw import Raw, header, request_frame, with_length
+from tests.support.clients import CONFLUENT, Sent, create_topic, fresh, quiet, take, wait_for
 
 API_VERSIONS, PRODUCE, FETCH = 18, 0, 1
 

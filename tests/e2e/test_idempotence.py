@@ -11,11 +11,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from kafka import KafkaProducer
+
+from moldau.testing import Broker
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import Deliveries, create_topic, quiet, read_all, run, wait_for
 from tests.support.dropping_proxy import DroppingProxy, Fate
-
-from moldau.testing import Broker
 
 SECONDS = 40.0
 

@@ -7,6 +7,9 @@ import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka.errors import KafkaError as PythonKafkaError
+
+from moldau.records import iter_batches
+from moldau.testing import Broker
 from tests.support.clients import (
     CLIENTS,
     CONFLUENT,
@@ -18,9 +21,6 @@ from tests.support.clients import (
     quiet,
     read_all,
 )
-
-from moldau.records import iter_batches
-from moldau.testing import Broker
 
 # Errors of the three clients; librdkafka's come through the delivery report.
 REFUSED = (AssertionError, PythonKafkaError, AioKafkaError)

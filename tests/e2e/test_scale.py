@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+
+from moldau.wire import messages as m
 from tests.e2e.raw import Raw
 from tests.support.broker_process import BrokerProcess, resident_bytes
 from tests.support.clients import CONFLUENT, Deliveries, Sent, admin, create_topic, quiet
-
-from moldau.wire import messages as m
 
 MIB = 1 << 20
 CONNECTIONS = 1_000

@@ -13,6 +13,8 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaAdminClient, KafkaProducer
+
+from moldau.testing import Broker
 from tests.e2e import transform
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import (
@@ -25,8 +27,6 @@ from tests.support.clients import (
     run,
     wait_for,
 )
-
-from moldau.testing import Broker
 
 SECONDS = 40
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.groups.driver import Driver, topic_id
-
 from moldau.groups.embedded import decode_assignment, decode_subscription, encode_assignment
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.internal import encode_value
 from moldau.wire.message import Message
+from tests.groups.driver import Driver, topic_id
 
 TopicPartition = tuple[str, int]
 

@@ -19,15 +19,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.groups.driver import LogEntry, topic_id
-from tests.groups.scenario import Options, Scenario
-
 from moldau.wire import messages as m
 from moldau.wire.apis import Api, apis
 from moldau.wire.codec import decode, encode
 from moldau.wire.errors import ErrorCode
 from moldau.wire.headers import decode_response_header, encode_request_header
 from moldau.wire.message import Message
+from tests.groups.driver import LogEntry, topic_id
+from tests.groups.scenario import Options, Scenario
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "1000",

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.groups.driver import Driver, topic_id
-
 from moldau.groups import GroupConfig, MigrationPolicy
 from moldau.groups.embedded import decode_assignment, encode_assignment
 from moldau.groups.records import decode_entry
@@ -24,6 +22,7 @@ from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.internal import encode_value
 from moldau.wire.message import Message
+from tests.groups.driver import Driver, topic_id
 
 Options = dict[str, str]
 

@@ -12,13 +12,13 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.groups.clients import ClassicClient, Client, ConsumerClient, Simulation
-from tests.groups.driver import Driver, check_reload_is_equal, offsets_of
 
 from moldau.groups import GroupConfig
 from moldau.groups.consumer import ConsumerGroup
 from moldau.wire import messages as m
 from moldau.wire.message import Message
+from tests.groups.clients import ClassicClient, Client, ConsumerClient, Simulation
+from tests.groups.driver import Driver, check_reload_is_equal, offsets_of
 
 SLOW = settings(
     max_examples=int(os.environ.get("MOLDAU_GROUP_EXAMPLES", "120")),

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.groups.scenario import play
 
 FOLDER = Path(__file__).parent / "scenarios"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.driver import Driver, topic_id
 
 from moldau.groups import (
     GroupConfig,
@@ -24,6 +23,7 @@ from moldau.wire.codec import encode
 from moldau.wire.errors import ErrorCode
 from moldau.wire.internal import encode_key, encode_value
 from moldau.wire.message import Message
+from tests.groups.driver import Driver, topic_id
 
 NOW = Now(1_000, 5_000)
 CONTEXT = RequestContext(1, 9, "client", "/127.0.0.1")

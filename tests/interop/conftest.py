@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.peers.clients import Client, go_client, java_client, node_client
 from tests.support.broker_process import BrokerProcess

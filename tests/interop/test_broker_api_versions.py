@@ -4,12 +4,12 @@ What only one of them offers stands here with the reason; when that changes, thi
 """
 
 import pytest
-from tests.interop.apache_kafka import ApacheKafka
-from tests.interop.differential import Side
-from tests.support.broker_process import BrokerProcess
 
 from moldau.wire import apis
 from moldau.wire import messages as m
+from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.differential import Side
+from tests.support.broker_process import BrokerProcess
 
 _QUOTAS = "nothing is throttled yet, and a quota that is not enforced must not be accepted"
 _CLUSTER = "part of a quorum of several nodes"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.peers.clients import Client, Record, java_client, kcat_consume, run_kcat
 from tests.support.broker_process import BrokerProcess

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.differential import run_scenario
 from tests.interop.scenarios.catalogue import SCENARIOS

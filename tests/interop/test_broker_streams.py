@@ -14,6 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.interop.apache_kafka import compile_java, java_command
 from tests.interop.peers.workshop import PEERS, tail
 from tests.support.broker_process import BrokerProcess

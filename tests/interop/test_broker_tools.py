@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, TOOLS, ApacheKafka, java_command
 from tests.interop.peers.clients import Record, java_client
 from tests.interop.peers.workshop import run_unchecked

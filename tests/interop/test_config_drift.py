@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.apache_kafka import compile_java, java_command
-from tests.interop.peers.workshop import run
 
 from moldau.broker.config import (
     BrokerConfig,
@@ -44,6 +42,8 @@ from moldau.broker.config.registry import (
 )
 from moldau.broker.config.topic import SYNONYMS, topic_definitions
 from moldau.broker.config.values import ConfigType, render_value
+from tests.interop.apache_kafka import compile_java, java_command
+from tests.interop.peers.workshop import run
 
 Answer = dict[str, Any]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.groups.over_the_wire import PROPERTIES, SCENARIOS, await_coordinator, differences
-from tests.interop.apache_kafka import HOST, ApacheKafka
 
 from moldau.testing import Broker
+from tests.groups.over_the_wire import PROPERTIES, SCENARIOS, await_coordinator, differences
+from tests.interop.apache_kafka import HOST, ApacheKafka
 
 
 @pytest.fixture(scope="module", params=["Apache Kafka", "Moldau"])

@@ -14,7 +14,6 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.interop.apache_kafka import ApacheKafka, run_tool
 
 from moldau.log import AppendOrigin, LogConfig, LogContext, LogManager, PartitionLog, open_log
 from moldau.log.cleanable import log_to_clean
@@ -30,6 +29,7 @@ from moldau.records import (
 )
 from moldau.records.reader import RecordTuple
 from moldau.seams import RealDisk, SystemClock, SystemRandom
+from tests.interop.apache_kafka import ApacheKafka, run_tool
 
 NOW_MS = time.time_ns() // 1_000_000
 MEBIBYTE = 1 << 20

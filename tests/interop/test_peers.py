@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from moldau.wire import messages as m
 from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, ApacheKafkaCluster, java_command, run_tool
 from tests.interop.differential import NO_MASKS, Exchange, Masks, Side, differences, plain, run_scenario
 from tests.interop.peers.clients import Client, Record, go_client, java_client, kcat_consume, node_client, run_kcat
 from tests.interop.peers.kafka_python_suite import BROKER_PROPERTIES, run_suite
 from tests.interop.peers.workshop import PeerError, build_once, run
 from tests.interop.scenarios.catalogue import SCENARIOS
-
-from moldau.wire import messages as m
 
 # Recent: retention removes old records within half a minute of a broker's start.
 NOW_MS = time.time_ns() // 1_000_000

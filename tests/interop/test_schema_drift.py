@@ -6,11 +6,11 @@ import zipfile
 from typing import Any
 
 import pytest
-from tests.interop.apache_kafka import compile_java, java_command, kafka_libs
-from tests.interop.peers.workshop import run
 
 from moldau.wire import ErrorCode, schema
 from moldau.wire.schema import NEVER, FieldSpec, StructSpec, Versions
+from tests.interop.apache_kafka import compile_java, java_command, kafka_libs
+from tests.interop.peers.workshop import run
 
 # Not ours: headers (written by hand), APIs of the ZooKeeper era, tiered storage.
 LEFT_OUT = re.compile(r"RequestHeader|ResponseHeader|Remote\w+")

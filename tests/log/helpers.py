@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from tests.support.sim_disk import SimDisk
-
 from moldau.log import LogConfig, LogContext, PartitionLog, open_log
 from moldau.log.open_segments import OpenSegments
 from moldau.records import (
@@ -18,6 +16,7 @@ from moldau.records import (
     iter_records,
 )
 from moldau.seams.randomness import SeededRandom
+from tests.support.sim_disk import SimDisk
 
 START_MS = 1_700_000_000_000
 KeyValue = tuple[bytes | None, bytes | None]

@@ -1,7 +1,6 @@
 """Kafka's small text files, byte for byte, and what happens when one is damaged."""
 
 import pytest
-from tests.support.sim_disk import SimDisk
 
 from moldau.log.checkpoints import (
     MetaProperties,
@@ -22,6 +21,7 @@ from moldau.log.checkpoints import (
 from moldau.log.epoch_cache import EpochCache, EpochEndOffset
 from moldau.log.errors import CorruptCheckpoint
 from moldau.log.jobs import CheckpointFile
+from tests.support.sim_disk import SimDisk
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import threading
 import tracemalloc
 
 import pytest
-from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, open_log
 from moldau.log.cleanable import log_to_clean
@@ -16,6 +14,8 @@ from moldau.log.cleaner import CleanJob, Throttle
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.offset_map import ENTRY_BYTES, OffsetMap
 from moldau.records import Codec, Record
+from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
+from tests.support.sim_disk import SimDisk
 
 CONFIG = LogConfig(
     segment_bytes=600,

@@ -5,11 +5,11 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.log.helpers import START_MS, KeyValue, ManualClock, batch, marker, read_records
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import AppendOrigin, LogConfig, LogManager, ManagerSettings, PartitionLog
 from moldau.seams.randomness import SeededRandom
+from tests.log.helpers import START_MS, KeyValue, ManualClock, batch, marker, read_records
+from tests.support.sim_disk import SimDisk
 
 DIR = "/data"
 CONFIG = LogConfig(

@@ -6,13 +6,13 @@ from bisect import bisect_right
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import offset_index as offset_index_module
 from moldau.log.errors import CorruptIndex
 from moldau.log.offset_index import WARM_ENTRIES, OffsetIndex
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import AbortedTxn, TxnIndex
+from tests.support.sim_disk import SimDisk
 
 PAGE_BYTES = 4096
 

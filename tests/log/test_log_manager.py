@@ -4,8 +4,6 @@ import errno
 import threading
 
 import pytest
-from tests.log.helpers import ManualClock, batch, read_records, values
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import FlushJob, LogConfig, LogManager, ManagerSettings, MoveJob, PartitionLog
 from moldau.log.checkpoints import read_offsets
@@ -13,6 +11,8 @@ from moldau.log.errors import DirLocked, LogError, StorageError
 from moldau.log.folders import FolderName, marked_folder_name, parse_folder
 from moldau.log.open_segments import OpenSegments
 from moldau.seams.randomness import SeededRandom
+from tests.log.helpers import ManualClock, batch, read_records, values
+from tests.support.sim_disk import SimDisk
 
 DIRS = ["/a", "/b", "/c"]
 TOPIC_ID = bytes(range(16))

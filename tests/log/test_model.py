@@ -3,13 +3,13 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.log.helpers import START_MS, KeyValue, ManualClock, batch, read_records, sim_context
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import LogConfig, open_log
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob
 from moldau.records import Codec
+from tests.log.helpers import START_MS, KeyValue, ManualClock, batch, read_records, sim_context
+from tests.support.sim_disk import SimDisk
 
 KEYS = [b"a", b"b", b"c", b"d"]
 keyed = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary(max_size=40)))

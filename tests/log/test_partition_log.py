@@ -5,8 +5,6 @@ import errno
 from dataclasses import replace
 
 import pytest
-from tests.log.helpers import START_MS, ManualClock, batch, marker, read_records, sim_context, sim_log, values
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import (
     AppendOrigin,
@@ -34,6 +32,8 @@ from moldau.log.errors import (
 )
 from moldau.records import Codec, build_batch, iter_batches, read_header, renew_crc
 from moldau.seams.randomness import SeededRandom
+from tests.log.helpers import START_MS, ManualClock, batch, marker, read_records, sim_context, sim_log, values
+from tests.support.sim_disk import SimDisk
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 

@@ -4,8 +4,6 @@ import struct
 
 import pytest
 from crc32c import crc32c
-from tests.log.helpers import START_MS, batch
-from tests.support.sim_disk import SimDisk
 
 from moldau.log import AppendOrigin
 from moldau.log.errors import (
@@ -18,6 +16,8 @@ from moldau.log.errors import (
 from moldau.log.producer_state import ProducerState
 from moldau.log.snapshots import Snapshots, decode, encode
 from moldau.records import EndTransactionMarker, read_header
+from tests.log.helpers import START_MS, batch
+from tests.support.sim_disk import SimDisk
 
 MAX_SEQUENCE = 2**31 - 1
 

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.log.helpers import batch, read_records, values
 
 from moldau.log import LogConfig, LogContext, LogManager, open_log
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob
 from moldau.log.open_segments import OpenSegments
 from moldau.seams import RealDisk, SystemClock, SystemRandom
+from tests.log.helpers import batch, read_records, values
 
 # Appends numbered records to a plain and a compacted log, reporting each after its flush.
 WRITER = """

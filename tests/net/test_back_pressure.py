@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from moldau.seams.network import Connection, ResponseSlot
 from tests.net.conftest import Run
 from tests.net.support import World, frame, park, until
-
-from moldau.seams.network import Connection, ResponseSlot
 
 
 async def settle() -> None:

@@ -8,11 +8,11 @@ import random
 import socket
 
 import pytest
-from tests.net.conftest import Run
-from tests.net.support import Recorder, World, echo, frame, park, until
 
 from moldau.net import RealNetwork, client
 from moldau.seams.network import ClientConnection, Connection, Disconnected, Network, RequestTimedOut, ResponseSlot
+from tests.net.conftest import Run
+from tests.net.support import Recorder, World, echo, frame, park, until
 
 
 async def connect(world: World) -> client.FrameClient:

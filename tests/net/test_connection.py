@@ -8,10 +8,10 @@ import random
 import struct
 
 import pytest
-from tests.net.conftest import Run
-from tests.net.support import World, echo, frame, park, until
 
 from moldau.seams.network import Connection, ResponseSlot
+from tests.net.conftest import Run
+from tests.net.support import World, echo, frame, park, until
 
 
 def test_a_request_is_answered(run: Run) -> None:

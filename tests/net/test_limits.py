@@ -12,12 +12,12 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.net.conftest import Run
-from tests.net.support import Recorder, World, frame, resident_bytes, until
 
 from moldau.net import ConnectionLimits
 from moldau.net.gate import Gate
 from moldau.net.listener import bind
+from tests.net.conftest import Run
+from tests.net.support import Recorder, World, frame, resident_bytes, until
 
 
 def test_one_address_with_too_many_connections_is_turned_away(run: Run) -> None:

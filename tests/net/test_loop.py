@@ -8,11 +8,11 @@ import sys
 from typing import Any
 
 import pytest
-from tests.net.conftest import Run
-from tests.net.support import until
 
 from moldau.net import LoopTimers, new_event_loop
 from moldau.seams.clock import SystemClock
+from tests.net.conftest import Run
+from tests.net.support import until
 
 
 def test_uvloop_is_preferred_and_asyncio_can_be_forced() -> None:

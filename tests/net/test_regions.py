@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.net.conftest import Run
-from tests.net.support import OnFrame, World, frame, until
 
 from moldau.net import cold
 from moldau.net.outbound import FrameWriter
 from moldau.seams.disk import Buffer, DiskFile, FileRegion, RealDisk, RealFile
 from moldau.seams.network import Connection, Payload, ResponseSlot
+from tests.net.conftest import Run
+from tests.net.support import OnFrame, World, frame, until
 
 
 class FileWithoutNumber:

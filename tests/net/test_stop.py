@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from tests.net.conftest import Run
 from tests.net.support import Peer, World, frame, park, until
 

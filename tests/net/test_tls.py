@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.net.certificates import Identity, make_context, make_identity
-from tests.net.conftest import Run
-from tests.net.support import World, echo, frame, park, until
 
 from moldau.net import LoopTimers, Reactor, client
 from moldau.net.tls import subject_name
 from moldau.seams.clock import SystemClock
 from moldau.seams.disk import FileRegion, RealDisk
 from moldau.seams.network import Connection, Disconnected, ResponseSlot
+from tests.net.certificates import Identity, make_context, make_identity
+from tests.net.conftest import Run
+from tests.net.support import World, echo, frame, park, until
 
 
 @dataclass(frozen=True)

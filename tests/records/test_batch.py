@@ -3,7 +3,6 @@
 import struct
 
 import pytest
-from tests.records.samples import NOW_MS, batch_of, plain_records, read
 
 from moldau.records import (
     HEADER_BYTES,
@@ -24,6 +23,7 @@ from moldau.records import (
     stamp_log_append_time,
 )
 from moldau.records.batch import MAX_SEQUENCE
+from tests.records.samples import NOW_MS, batch_of, plain_records, read
 
 
 def header_with(**fields: int) -> BatchHeader:

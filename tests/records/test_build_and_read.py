@@ -6,7 +6,6 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records, read, record_lists, unhurried
 
 from moldau.records import (
     HEADER_BYTES,
@@ -26,6 +25,7 @@ from moldau.records import (
     renew_crc,
 )
 from moldau.records.varint import encode_varint, read_varint, read_varlong
+from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records, read, record_lists, unhurried
 
 
 @unhurried

@@ -7,9 +7,9 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.records.samples import unhurried
 
 from moldau.records import Codec, CorruptBatch, DecompressedTooLarge, UnsupportedCompression, compress, decompress
+from tests.records.samples import unhurried
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TEXT = b"a line that repeats, as log lines do, with a number: %d\n"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.records.samples import NOW_MS, as_records, batch_of, mixed_records, plain_records, record_lists, unhurried
 
 from moldau.records import (
     BatchBuilder,
@@ -25,6 +24,7 @@ from moldau.records import (
 )
 from moldau.records.arrow import binary_array, to_arrow
 from moldau.records.columns import read_columns
+from tests.records.samples import NOW_MS, as_records, batch_of, mixed_records, plain_records, record_lists, unhurried
 
 
 def from_arrow(batch: Any) -> list[Record]:

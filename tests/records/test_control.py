@@ -1,7 +1,6 @@
 """Control batches: transaction markers and KRaft's records."""
 
 import pytest
-from tests.records.samples import NOW_MS, batch_of
 
 from moldau.records import (
     BatchBuilder,
@@ -21,6 +20,7 @@ from moldau.records import (
     read_end_transaction_marker,
     read_header,
 )
+from tests.records.samples import NOW_MS, batch_of
 
 
 def control_batch_of(key: bytes | None, value: bytes | None) -> bytearray:

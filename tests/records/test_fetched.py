@@ -1,7 +1,6 @@
 """What a consumer may see of the bytes a broker sends."""
 
 import pytest
-from tests.records.samples import batch_of, plain_records
 
 from moldau.records import (
     AbortedTransaction,
@@ -12,6 +11,7 @@ from moldau.records import (
     build_end_transaction_marker,
     iter_fetched,
 )
+from tests.records.samples import batch_of, plain_records
 
 
 def data(base_offset: int, count: int, producer_id: int = -1, *, transactional: bool = False) -> bytes:

@@ -14,7 +14,6 @@ from functools import cache
 
 import cramjam
 import pytest
-from tests.records.samples import as_records, batch_of, mixed_records, plain_records
 
 from moldau.records import (
     BatchBuilder,
@@ -46,6 +45,7 @@ from moldau.records import (
 )
 from moldau.records.columns import read_columns
 from moldau.records.reader import read_body
+from tests.records.samples import as_records, batch_of, mixed_records, plain_records
 
 CASES = int(os.environ.get("FUZZ_CASES", "20000"))
 SHARDS = 8

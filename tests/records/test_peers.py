@@ -16,9 +16,6 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
-from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records
-from tests.support.capture import CapturingProxy, read_frame
-from tests.support.librdkafka import mock_cluster
 
 from moldau.records import (
     BatchBuilder,
@@ -36,6 +33,9 @@ from moldau.wire import apis, decode, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import encode_request_header
 from moldau.wire.produce import decode_produce_request
+from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records
+from tests.support.capture import CapturingProxy, read_frame
+from tests.support.librdkafka import mock_cluster
 
 PRODUCE, PRODUCE_VERSION = 0, 9
 

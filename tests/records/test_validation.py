@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records
 
 from moldau.records import (
     BatchHeader,
@@ -20,6 +19,7 @@ from moldau.records import (
     check_produced_records,
     read_header,
 )
+from tests.records.samples import NOW_MS, batch_of, mixed_records, plain_records
 
 GOOD = read_header(batch_of(plain_records(5)))
 

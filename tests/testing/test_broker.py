@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.support.clients import AIOKAFKA, CONFLUENT, Sent, create_topic, read_all, run, wait_for
 
 from moldau.testing import AsyncBroker, Broker
+from tests.support.clients import AIOKAFKA, CONFLUENT, Sent, create_topic, read_all, run, wait_for
 
 pytest_plugins = ["pytester"]
 

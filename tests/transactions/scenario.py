@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.transactions.harness import NEW_CLIENT, OLD_CLIENT, Broker, add, allocator, end, error_of, init, partitions
-
 from moldau.transactions import (
     Append,
     Effects,
@@ -34,6 +32,7 @@ from moldau.transactions import (
 from moldau.transactions import records as txn_records
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.transactions.harness import NEW_CLIENT, OLD_CLIENT, Broker, add, allocator, end, error_of, init, partitions
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -1,6 +1,7 @@
 """Random runs of the small cluster in `world`, which checks itself at every step. A seed that fails replays exactly."""
 
 import pytest
+
 from tests.transactions.world import IDS, World
 
 _SEEDS = 160

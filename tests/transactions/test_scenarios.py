@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.transactions.scenario import replay_file
 
 _FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))

@@ -1,18 +1,6 @@
 """What the scenarios do not show: versions of requests, bounds, and what the broker must not do."""
 
 import pytest
-from tests.transactions.harness import (
-    NEW_CLIENT,
-    OLD_CLIENT,
-    WALL_START_MS,
-    Broker,
-    add,
-    allocator,
-    end,
-    error_of,
-    init,
-    partitions,
-)
 
 from moldau.transactions import (
     Effects,
@@ -30,6 +18,18 @@ from moldau.wire.codec import decode as decode_message
 from moldau.wire.codec import encode as encode_message
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Struct
+from tests.transactions.harness import (
+    NEW_CLIENT,
+    OLD_CLIENT,
+    WALL_START_MS,
+    Broker,
+    add,
+    allocator,
+    end,
+    error_of,
+    init,
+    partitions,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 words."""
 
 import pytest
-from tests.transactions.harness import partitions
 
 from moldau.transactions import TransactionConfig
 from moldau.transactions.verification import (
@@ -18,6 +17,7 @@ from moldau.transactions.verification import (
 )
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from tests.transactions.harness import partitions
 
 _RESPONSE = m.AddPartitionsToTxnResponse
 ADD, VERIFY, OLD = Operation.ADD_PARTITION, Operation.GENERIC_ERROR_SUPPORTED, Operation.DEFAULT_ERROR

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.transactions.harness import NEW_CLIENT, OLD_CLIENT, add, end, error_of, init, replayed
-
 from moldau.transactions import (
     Append,
     Effects,
@@ -39,6 +37,7 @@ from moldau.transactions import records as txn_records
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Struct
+from tests.transactions.harness import NEW_CLIENT, OLD_CLIENT, add, end, error_of, init, replayed
 
 IDS = ("a", "b", "c")
 PARTITIONS = tuple(f"t-{number}" for number in range(4))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.api_message import ApiMessage
-from tests.support.random_messages import every_message_and_version, random_message
 
 from moldau.wire import codec, messages, schema
+from tests.support.random_messages import every_message_and_version, random_message
 
 for _room in ("admin", "consumer", "metadata", "producer", "sasl"):
     importlib.import_module(f"kafka.protocol.{_room}")

@@ -14,10 +14,10 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from tests.support.random_messages import every_message_and_version, random_message
 
 from moldau.wire import ZERO_UUID, codec, messages, schema
 from moldau.wire.message import Struct
+from tests.support.random_messages import every_message_and_version, random_message
 
 # kio names plain data after its Kafka schema.
 _DATA_NAMES = {

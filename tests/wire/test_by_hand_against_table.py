@@ -4,7 +4,6 @@ import random
 from typing import Any, cast
 
 import pytest
-from tests.support.random_messages import random_message
 
 from moldau.seams import FileRegion
 from moldau.wire import ZERO_UUID, MalformedFrame, decode, encode
@@ -17,6 +16,7 @@ from moldau.wire.fetch import (
     high_watermark_of,
 )
 from moldau.wire.produce import ProduceOutcome, decode_produce_request, encode_produce_response
+from tests.support.random_messages import random_message
 
 PRODUCE = range(m.ProduceRequest.first_version, m.ProduceRequest.last_version + 1)
 FETCH = range(m.FetchRequest.first_version, m.FetchRequest.last_version + 1)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.random_messages import every_message_and_version, random_message
 
 from moldau.wire import MalformedFrame, apis, codec, decode, encode, messages
 from moldau.wire import messages as m
@@ -20,6 +19,7 @@ from moldau.wire.headers import decode_request_header, decode_response_header, p
 from moldau.wire.internal import decode_metadata_record, decode_value
 from moldau.wire.primitives import encode_uvarint
 from moldau.wire.produce import decode_produce_request
+from tests.support.random_messages import every_message_and_version, random_message
 
 CASES = int(os.environ.get("FUZZ_CASES", "100000"))
 SHARDS = 8

@@ -5,12 +5,12 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.support.capture import CapturingProxy, Exchange
-from tests.support.librdkafka import mock_cluster
 
 from moldau.wire import apis, decode, decode_request, encode
 from moldau.wire.fetch import decode_fetch_request, decode_fetch_response, encode_fetch_response
 from moldau.wire.produce import decode_produce_request
+from tests.support.capture import CapturingProxy, Exchange
+from tests.support.librdkafka import mock_cluster
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 ALL_TOPICS_13 = b"\0\0\0\0\1\0\0"

@@ -1,7 +1,6 @@
 """The table and what is compiled from it."""
 
 import pytest
-from tests.support.random_messages import every_message_and_version
 
 from moldau.wire import ZERO_UUID, ErrorCode, MalformedFrame, apis, decode, encode, schema
 from moldau.wire import messages as m
@@ -22,6 +21,7 @@ from moldau.wire.internal import (
     prefix_of,
 )
 from moldau.wire.message import Message
+from tests.support.random_messages import every_message_and_version
 
 RETIRED = {4, 5, 6, 7}
 

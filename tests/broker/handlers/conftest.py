@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.testing import Broker
+from tests.broker.handlers.wire_client import WireClient
 
 T = TypeVar("T")
 OnLoop = Callable[[Callable[[], T]], T]

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.conftest import make_broker
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.conftest import make_broker
+from tests.broker.handlers.wire_client import WireClient
 
 Pages = m.DescribeTopicPartitionsRequest
 Features = m.UpdateFeaturesRequest

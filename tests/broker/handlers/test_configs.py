@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.wire_client import WireClient
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

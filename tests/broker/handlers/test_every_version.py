@@ -1,11 +1,11 @@
 """Every admin and query API answers every version a 4.x broker offers, and a senseless request with no surprise."""
 
 import pytest
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.broker.registry import served_apis
 from moldau.wire import Message, apis
 from moldau.wire import messages as m
+from tests.broker.handlers.wire_client import WireClient
 
 APIS = frozenset(
     [

@@ -1,13 +1,13 @@
 """ListOffsets and OffsetForLeaderEpoch: what each special timestamp means, and who may be told."""
 
 import pytest
-from tests.broker.handlers.conftest import on_loop
-from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 from moldau.records import BatchOptions, build_batch
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.conftest import on_loop
+from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 Request = m.ListOffsetsRequest
 NOTHING = (0, -1, -1, -1)

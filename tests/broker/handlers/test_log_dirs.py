@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.conftest import make_broker, on_loop
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.log.move import MoveJob
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.conftest import make_broker, on_loop
+from tests.broker.handlers.wire_client import WireClient
 
 Dirs = m.DescribeLogDirsRequest
 Move = m.AlterReplicaLogDirsRequest

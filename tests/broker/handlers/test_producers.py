@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.handlers.conftest import make_broker, on_loop
-from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 from moldau.broker.producer_ids import ProducerIds
 from moldau.records import BatchOptions, build_batch
@@ -16,6 +14,8 @@ from moldau.testing import Broker
 from moldau.transactions import ProducerIdAllocator
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.conftest import make_broker, on_loop
+from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 Init = m.InitProducerIdRequest
 Describe = m.DescribeProducersRequest

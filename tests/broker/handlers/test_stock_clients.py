@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec
 from kafka.admin import KafkaAdminClient
-from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 from moldau.testing import Broker
+from tests.broker.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
 
 OffsetSpec: Any = _OffsetSpec  # half of it is untyped
 

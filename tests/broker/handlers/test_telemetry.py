@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.broker.handlers.conftest import on_loop
-from tests.broker.handlers.wire_client import WireClient
 
 from moldau.broker import telemetry
 from moldau.broker.telemetry import Client, Instance, Push, Telemetry, check_get, check_push
@@ -17,6 +15,8 @@ from moldau.seams.randomness import SeededRandom
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from tests.broker.handlers.conftest import on_loop
+from tests.broker.handlers.wire_client import WireClient
 
 METRICS = 16
 SET, DELETE = 0, 1

@@ -2,11 +2,10 @@
 
 import struct
 
-from tests.interop.differential import Masks, Side
-from tests.interop.scenarios.support import batch, metadata, new_topic, produce
-
 from moldau.wire import apis
 from moldau.wire import messages as m
+from tests.interop.differential import Masks, Side
+from tests.interop.scenarios.support import batch, metadata, new_topic, produce
 
 FEATURES = Masks(unordered=("api_keys", "supported_features", "finalized_features"))
 

@@ -2,12 +2,11 @@
 
 from typing import Any
 
+from moldau.wire import messages as m
 from tests.interop.differential import Masks, Side
 from tests.interop.scenarios.groups import await_coordinators, await_transaction, commit, init_producer
 from tests.interop.scenarios.support import batch, fetch, metadata, new_topic, produce
 from tests.interop.scenarios.topics import BROKER, CONFIGS, DELETE, SET, TOPIC, Config, Topic, create
-
-from moldau.wire import messages as m
 
 CLIENT_METRICS, BROKER_LOGGER, GROUP = 16, 8, 32
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from moldau.wire import messages as m
 from tests.interop.differential import Masks, Side
 from tests.interop.scenarios.support import batch, fetch, new_topic, produce
-
-from moldau.wire import messages as m
 
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOADING = 15, 16, 14
 # How often a group is assigned anew while it settles is a matter of timing.

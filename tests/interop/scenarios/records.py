@@ -1,5 +1,6 @@
 """Records: produced, fetched, found by time, deleted; and everything that is refused on the way."""
 
+from moldau.wire import messages as m
 from tests.interop.differential import Masks, Side
 from tests.interop.scenarios.support import (
     CODECS,
@@ -11,8 +12,6 @@ from tests.interop.scenarios.support import (
     new_topic,
     produce,
 )
-
-from moldau.wire import messages as m
 
 
 def producing(side: Side) -> None:

@@ -3,11 +3,10 @@
 import time
 from typing import Any
 
-from tests.interop.differential import Side
-
 from moldau.records import BatchOptions, Codec, build_batch
 from moldau.records.reader import RecordTuple
 from moldau.wire import messages as m
+from tests.interop.differential import Side
 
 # Recent, so that retention does not remove the records in the middle of a scenario, and the same on both sides.
 FIRST_TIMESTAMP_MS = int(time.time()) // 60 * 60_000

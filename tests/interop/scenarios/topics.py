@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from moldau.wire import messages as m
 from tests.interop.differential import Masks, Side
 from tests.interop.scenarios.support import UNKNOWN_ID, metadata, new_topic
-
-from moldau.wire import messages as m
 
 Topic = m.CreateTopicsRequest.CreatableTopic
 Config = m.CreateTopicsRequest.CreatableTopicConfig
