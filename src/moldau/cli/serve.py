@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -76,6 +77,7 @@ def _load(config: Path | None, data_dir: str | None, listen: str | None, overrid
 def _run(config: BrokerConfig) -> int:
     from moldau.net import new_event_loop
 
+    gc.disable()  # until the node is up, see below
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(config))
 
@@ -110,6 +112,9 @@ async def _serve(config: BrokerConfig) -> int:
     for host, port in node.addresses.values():
         typer.echo(f"ready {host}:{port}")
     sys.stdout.flush()
+    # What exists now stays for the life of the broker: the collector need not look at it again.
+    gc.freeze()
+    gc.enable()
     await stop.wait()
     await node.stop()
     return 0
