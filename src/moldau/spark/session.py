@@ -1,0 +1,81 @@
+"""A SparkSession that is ready for work: Java found, the right Python on the workers, source and sink registered.
+
+Every setting here can be overridden by `config`; what is not named here keeps Spark's default.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
+
+
+def session(
+    app_name: str = "moldau", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """The running session of this process, or a new one on `master`, with the format "moldau" registered.
+
+    Without `master` the environment decides (spark-submit, MASTER); else all cores of this machine. On a cluster the
+    workers need moldau too, in the Python that `spark.pyspark.python` or PYSPARK_PYTHON names.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        running = _start(app_name, master, dict(config or {}))
+    else:
+        for key, value in (config or {}).items():
+            if running.conf.isModifiable(key):
+                running.conf.set(key, value)
+    register(running)
+    return running
+
+
+def register(spark: "SparkSession") -> None:
+    """Teach a session of your own the format "moldau"; doing it twice is fine."""
+    from moldau.spark.datasource import MoldauDataSource
+
+    spark.dataSource.register(MoldauDataSource)
+
+
+def _start(app_name: str, master: str | None, config: dict[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    from moldau.spark.java import find_java_home
+
+    master = master or config.pop("spark.master", None) or os.environ.get("MASTER") or "local[*]"
+    os.environ["JAVA_HOME"] = find_java_home()
+    if "spark.pyspark.python" not in config:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for key, value in (default_config(master) | config).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def default_config(master: str) -> dict[str, str]:
+    """What `session` sets unless told otherwise."""
+    settings = {
+        # Spark's own log goes to stderr from WARN on; its start-up chatter is left out.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}",
+        "spark.ui.showConsoleProgress": "false",
+        # A dashboard on a port of its own is for those who ask: spark.ui.enabled=true.
+        "spark.ui.enabled": "false",
+        # Windows and printed times are the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        # The byte limit makes Arrow sinks quadratic in rows with null headers; the row limit remains.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            # 200 shuffle partitions, the default, are 200 tasks and state stores per micro-batch.
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        }
+    return settings
