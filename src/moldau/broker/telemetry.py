@@ -19,13 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from moldau.broker.config import client_metrics_values, parse_match
 from moldau.controller.image import ClusterImage, ConfigResource, ResourceType, is_reserved_dir
 from moldau.controller.persistent import PersistentMap, changed_keys
 from moldau.log.checkpoints import uuid_text
 from moldau.records import Codec
+from moldau.records.checksum import crc32c
 from moldau.seams import Random
 from moldau.seams.network import Connection
 from moldau.wire import ZERO_UUID, ErrorCode

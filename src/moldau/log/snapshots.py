@@ -7,10 +7,9 @@ belongs to, and flushed with it; one that does not pass its checksum is dropped 
 import struct
 from bisect import bisect_left, insort
 
-from crc32c import crc32c
-
 from moldau.log.errors import CorruptSnapshot
 from moldau.log.producer_state import BatchMetadata, ProducerEntry, ProducerState
+from moldau.records.checksum import crc32c
 from moldau.seams import Disk
 
 SUFFIX = ".snapshot"

@@ -170,7 +170,9 @@ class Listener:
 def bind(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:
     """A listening socket; an empty host means every address of the machine. OSErrors say which address failed."""
     if host:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        # As bytes: for text, Python would load its tables of international names, for milliseconds.
+        name = host.encode("ascii") if host.isascii() else host
+        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     elif socket.has_dualstack_ipv6():
         family, address = socket.AF_INET6, ("::", port)
     else:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from moldau.records.checksum import crc32c
 from moldau.records.codecs import Codec
 from moldau.records.errors import CorruptBatch, UnsupportedCompression
 

@@ -75,7 +75,9 @@ def encode_varint(value: int) -> bytes:
 @cache
 def varint_table() -> tuple[bytes, ...]:
     """`encode_varint` of 0 to TABLE_SIZE - 1; made when the first batch is built, for it takes milliseconds."""
-    return tuple(map(encode_varint, range(TABLE_SIZE)))
+    one_byte = [bytes((raw,)) for raw in range(0, 0x80, 2)]
+    two_bytes = [bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * TABLE_SIZE, 2)]
+    return (*one_byte, *two_bytes)
 
 
 @cache

@@ -1,0 +1,144 @@
+"""Running a broker in this process until it is told to stop: what `moldau serve` does once its arguments are known.
+
+Nothing of the command-line library is loaded here. `plain_arguments` reads the usual arguments itself, so that a broker
+is up before that library would be; whatever it does not recognise is left to `moldau.cli.serve`, which explains it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.broker.config import BrokerConfig
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+DEFAULT_DATA_DIR = "moldau-data"
+_NAMES = {
+    "--config": "config",
+    "-c": "config",
+    "--data-dir": "data_dir",
+    "-d": "data_dir",
+    "--listen": "listen",
+    "-l": "listen",
+}
+
+
+@dataclass(slots=True)
+class ServeArguments:
+    """As given; None where nothing was."""
+
+    config: str | None = None
+    data_dir: str | None = None
+    listen: str | None = None
+    overrides: list[str] = field(default_factory=list)
+    verbose: bool = False
+
+
+def plain_arguments(arguments: list[str]) -> ServeArguments | None:
+    """The arguments, if there is nothing unusual about them."""
+    parsed = ServeArguments()
+    rest = iter(arguments)
+    for name in rest:
+        if name in ("--verbose", "-v"):
+            parsed.verbose = True
+            continue
+        value = next(rest, None)
+        if value is None or value.startswith("-"):
+            return None
+        if name in ("--set", "-s"):
+            parsed.overrides.append(value)
+        elif name in _NAMES:
+            setattr(parsed, _NAMES[name], value)
+        else:
+            return None
+    return parsed
+
+
+def serve(arguments: ServeArguments) -> int:
+    """Run a broker; the exit status."""
+    from moldau.broker.config import InvalidConfig
+
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        loaded = _load(arguments)
+    except InvalidConfig as error:
+        return _fail(error, 2)
+    except OSError as error:
+        return _fail(f"cannot read {arguments.config}: {error.strerror}", 2)
+    return _run(loaded)
+
+
+def _fail(reason: object, status: int) -> int:
+    print(f"moldau: {reason}", file=sys.stderr)
+    return status
+
+
+def _load(arguments: ServeArguments) -> BrokerConfig:
+    from moldau.broker.config import InvalidConfig, load_broker_config, read_properties
+
+    config, listen = arguments.config, arguments.listen
+    settings = read_properties(config) if config is not None else {}
+    if listen is not None:
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InvalidConfig(f"--listen {listen}: give HOST:PORT, for example {DEFAULT_LISTEN}")
+        settings["listeners"] = f"PLAINTEXT://{host}:{port}"
+    elif config is None:
+        settings["listeners"] = f"PLAINTEXT://{DEFAULT_LISTEN}"
+    if arguments.data_dir is not None or config is None:
+        settings["log.dirs"] = arguments.data_dir or DEFAULT_DATA_DIR
+    return load_broker_config(settings, arguments.overrides)
+
+
+def _run(config: BrokerConfig) -> int:
+    from moldau.net import new_event_loop
+
+    gc.disable()  # until the node is up, see below
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: BrokerConfig) -> int:
+    from moldau.broker.config import InvalidConfig
+    from moldau.broker.identity import WrongDirectory
+    from moldau.broker.node import Node
+    from moldau.log.errors import LogError
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():  # asked twice: at once, and the next start recovers
+            os._exit(1)
+        stop.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, on_signal)
+    node = Node(config)
+    try:
+        await node.start()
+    except InvalidConfig as error:
+        return _fail(error, 2)
+    except (WrongDirectory, LogError, OSError) as error:
+        return _fail(error, 1)
+    for key in config.ignored:
+        logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
+    for host, port in node.addresses.values():
+        print(f"ready {host}:{port}", flush=True)
+    # What exists now stays for the life of the broker: the collector need not look at it again.
+    gc.freeze()
+    gc.enable()
+    await stop.wait()
+    await node.stop()
+    return 0
