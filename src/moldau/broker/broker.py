@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Broker:
+    """All that a handler may use. See the top of the file."""
+
     config: BrokerConfig
     cluster_id: str
     loop: asyncio.AbstractEventLoop

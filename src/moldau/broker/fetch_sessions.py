@@ -24,6 +24,8 @@ Key = tuple[Topic, int]
 
 @dataclass(slots=True)
 class _Cached:
+    """What a session remembers of one partition."""
+
     wanted: FetchPartition
     # What the client was last told; -1 makes the next answer include the partition.
     high_watermark: int = -1
@@ -32,6 +34,8 @@ class _Cached:
 
 @dataclass(slots=True)
 class FetchSession:
+    """A fetch that is continued: what it covers, and what was last answered."""
+
     id: int
     uses_topic_ids: bool
     is_follower: bool

@@ -14,6 +14,8 @@ from moldau.wire import Api, apis
 
 @dataclass(slots=True)
 class ServedApi:
+    """An API and the file that serves it."""
+
     api: Api
     module_name: str
     handle: Callable[..., Any] | None = field(default=None)

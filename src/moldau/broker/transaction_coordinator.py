@@ -11,17 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moldau.broker.coordinator_log import coordinator_batch, read_batches
-from moldau.broker.group_coordinator import TOPIC as OFFSETS_TOPIC
+from moldau.broker.coordinator_log import read_batches
+from moldau.broker.coordinator_shards import LedShards, Loading, WakeUp, append_records, when_committed
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.broker.txn_markers import Marker, write_marker
 from moldau.controller.delta import ImageDelta
 from moldau.controller.features import TRANSACTION_VERSION
-from moldau.groups import partition_for_group
 from moldau.log.errors import LogError
-from moldau.log.producer_state import AppendOrigin
-from moldau.timers.wheel import TimerHandle
 from moldau.transactions import (
     Append,
     Effects,
@@ -50,29 +47,31 @@ class TransactionCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._shards: dict[int, _ActiveShard] = {}
+        self._shards: LedShards[_ActiveShard] = LedShards(
+            broker, TOPIC, "transaction.state.log.num.partitions", self._load, self._start
+        )
         self._next_request_id = 0
 
     @property
     def shards(self) -> list[TransactionShard]:
-        return [shard.state for _, shard in sorted(self._shards.items())]
+        return [shard.state for shard in self._shards]
 
-    def partition_for(self, transactional_id: str) -> int:
-        topic = self._broker.image.topics.get(TOPIC)
-        default = self._broker.config.get_int("transaction.state.log.num.partitions")
-        return partition_for_group(transactional_id, len(topic.partitions) if topic else default)
+    @property
+    def is_loading(self) -> bool:
+        """Whether some shard cannot answer yet."""
+        return len(self._shards) < len(self._shards.indexes)
 
-    def shard_for(self, transactional_id: str) -> TransactionShard | None:
-        shard = self._shards.get(self.partition_for(transactional_id))
-        return None if shard is None else shard.state
+    def shard_for(self, transactional_id: str) -> TransactionShard | ErrorCode:
+        """The shard of an id, or why there is none here."""
+        index = self._shards.partition_for(transactional_id)
+        shard = self._shards.get(index)
+        return self._shards.why_missing(index) if shard is None else shard.state
 
     def apply(self, delta: ImageDelta) -> None:
         """Leadership of the transaction log may have changed, and the level of transaction.version."""
-        for change in delta.partitions:
-            if change.topic.name == TOPIC:
-                self._follow_leadership(change.partition_id)
+        self._shards.apply(delta)
         if any(change.key == TRANSACTION_VERSION for change in delta.features):
-            for shard in self._shards.values():
+            for shard in self._shards:
                 shard.state.transaction_version = self._transaction_version()
 
     def _transaction_version(self) -> int:
@@ -80,22 +79,9 @@ class TransactionCoordinator:
 
     def load_all(self) -> None:
         """Take charge of every partition this node leads already."""
-        topic = self._broker.image.topics.get(TOPIC)
-        for index in topic.partitions if topic is not None else ():
-            self._follow_leadership(index)
+        self._shards.follow_all()
 
-    def _follow_leadership(self, index: int) -> None:
-        partition = self._broker.replicas.get(TOPIC, index)
-        current = self._shards.get(index)
-        leads = partition is not None and partition.is_leader
-        if current is not None and (not leads or current.leader_epoch != current.partition.leader_epoch):
-            del self._shards[index]
-            current.drop()
-        if leads and index not in self._shards:
-            assert partition is not None
-            self._load(partition)
-
-    def _load(self, partition: Partition) -> None:
+    def _load(self, partition: Partition) -> Loading[_ActiveShard]:
         broker = self._broker
         state = TransactionShard(
             partition.leader_epoch, _config_of(broker), broker.producer_ids.allocator, self._transaction_version()
@@ -103,11 +89,14 @@ class TransactionCoordinator:
         for batch in read_batches(partition):
             for key, value in batch.records:
                 state.replay(key, value)
-        shard = _ActiveShard(broker, partition, state)
-        self._shards[partition.index] = shard
-        effects = state.finish_load(now_of(broker))
-        for reason in state.unreadable:
-            _log.error("skipped a record of %r that cannot be read: %s", partition, reason)
+            yield
+        return _ActiveShard(broker, partition, state)
+
+    def _start(self, shard: _ActiveShard) -> None:
+        shard.state.transaction_version = self._transaction_version()
+        effects = shard.state.finish_load(now_of(self._broker))
+        for reason in shard.state.unreadable:
+            _log.error("skipped a record of %r that cannot be read: %s", shard.partition, reason)
         shard.carry_out(effects)
 
     def handle(
@@ -118,26 +107,25 @@ class TransactionCoordinator:
         answer: Answer,
         *,
         group_id: str = "",
-    ) -> bool:
+    ) -> ErrorCode:
         """Give a request to the shard of the id; `answer` is called with its response, now or later.
 
-        False if this node does not coordinate the id.
+        Anything but NONE: there is no shard for the id here, and `answer` will not be called.
         """
-        shard = self._shards.get(self.partition_for(transactional_id))
+        index = self._shards.partition_for(transactional_id)
+        shard = self._shards.get(index)
         if shard is None:
-            return False
+            return self._shards.why_missing(index)
         self._next_request_id += 1
         offsets_partition = self._broker.groups.partition_for(group_id) if group_id else -1
         context = RequestContext(self._next_request_id, api_version, offsets_partition)
         shard.answers[context.request_id] = answer
         shard.carry_out(shard.state.handle(request, context, now_of(self._broker)))
         self._broker.producer_ids.prefetch()
-        return True
+        return ErrorCode.NONE
 
     def stop(self) -> None:
-        for shard in self._shards.values():
-            shard.drop()
-        self._shards.clear()
+        self._shards.stop()
 
 
 def now_of(broker: Broker) -> Now:
@@ -153,7 +141,7 @@ class _ActiveShard:
         self.leader_epoch = partition.leader_epoch
         self.state = state
         self.answers: dict[int, Answer] = {}
-        self._timer: TimerHandle | None = None
+        self._wake_up = WakeUp(broker.wheel, self._tick)
         self._is_dropped = False
         self._pending: deque[Effects] = deque()
         self._is_running = False
@@ -170,7 +158,7 @@ class _ActiveShard:
         finally:
             self._is_running = False
         if not self._is_dropped:
-            self._wake_at(self.state.next_deadline_ms)
+            self._wake_up.at(self.state.next_deadline_ms)
 
     def _carry_out_one(self, effects: Effects) -> None:
         for append in effects.appends:
@@ -187,24 +175,18 @@ class _ActiveShard:
             )
 
     def _append(self, append: Append) -> None:
-        batch = coordinator_batch(append.records, self._broker.clock.wall_ms())
         try:
-            if not self.partition.is_leader:
-                raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # noqa: TRY301 - one place answers
-            if not self.partition.has_enough_replicas:
-                raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301 - as above
-            info = self.partition.append(batch, AppendOrigin.COORDINATOR)
+            info = append_records(self._broker, self.partition, append.records)
         except (PartitionUnavailable, LogError) as error:
-            self.on_append(append.token, ErrorCode(error.code))
+            self._on_append(append.token, ErrorCode(error.code))
             return
-        waiting = _Committing(self, append.token, info.last_offset + 1)
-        if waiting.is_ready():
-            waiting.on_complete(expired=False)
-        else:
-            deadline_ms = self._broker.clock.monotonic_ms() + append.timeout_ms
-            self._broker.produce_purgatory.watch(waiting, [self.partition.key], deadline_ms)
 
-    def on_append(self, token: int, error: ErrorCode) -> None:
+        def then(is_committed: bool) -> None:
+            self._on_append(append.token, ErrorCode.NONE if is_committed else ErrorCode.REQUEST_TIMED_OUT)
+
+        when_committed(self._broker, self.partition, info.last_offset + 1, append.timeout_ms, then)
+
+    def _on_append(self, token: int, error: ErrorCode) -> None:
         if not self._is_dropped:
             self.carry_out(self.state.on_append(token, error, now_of(self._broker)))
 
@@ -230,42 +212,17 @@ class _ActiveShard:
         if results:
             self.carry_out(self.state.on_marker_results(marker.transactional_id, marker.token, results, now))
 
-    def _wake_at(self, deadline_ms: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if deadline_ms is not None:
-            self._timer = self._broker.wheel.add(deadline_ms, self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         self.carry_out(self.state.tick(now_of(self._broker)))
 
-    def drop(self) -> None:
-        """No longer ours: answer whoever waits."""
+    def drop(self, error: ErrorCode) -> None:
+        """No longer ours: answer whoever waits. `resign` knows the error: leadership is the only reason here."""
         for response in self.state.resign().responses:
             answer = self.answers.pop(response.request_id, None)
             if answer is not None:
                 answer(response.message)
         self._is_dropped = True
-        self._wake_at(None)
-
-
-class _Committing:
-    """An append that waits for the high watermark."""
-
-    __slots__ = ("_required_offset", "_shard", "_token")
-
-    def __init__(self, shard: _ActiveShard, token: int, required_offset: int) -> None:
-        self._shard = shard
-        self._token = token
-        self._required_offset = required_offset
-
-    def is_ready(self) -> bool:
-        return self._shard.partition.log.high_watermark >= self._required_offset
-
-    def on_complete(self, expired: bool) -> None:
-        self._shard.on_append(self._token, ErrorCode.NONE if self.is_ready() else ErrorCode.REQUEST_TIMED_OUT)
+        self._wake_up.at(None)
 
 
 def _config_of(broker: Broker) -> TransactionConfig:
@@ -278,6 +235,3 @@ def _config_of(broker: Broker) -> TransactionConfig:
         partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
         request_timeout_ms=config.get_int("request.timeout.ms"),
     )
-
-
-__all__ = ["OFFSETS_TOPIC", "TOPIC", "TransactionCoordinator", "now_of"]

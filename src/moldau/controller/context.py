@@ -75,6 +75,8 @@ def _free(_partitions: int) -> None:
 
 @dataclass(slots=True, frozen=True)
 class ControllerContext:
+    """What a command needs to know besides the image and its request."""
+
     rules: ConfigRules
     random: Random
     node_id: int

@@ -38,6 +38,8 @@ class PartitionDelta(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class ImageDelta:
+    """What differs between two images."""
+
     topics_created: tuple[TopicImage, ...]
     topics_deleted: tuple[TopicImage, ...]
     # New partitions, of new topics too, and changed ones. Those of deleted topics are in `topics_deleted`.

@@ -23,6 +23,8 @@ STREAMS_VERSION = "streams.version"
 
 @dataclass(slots=True, frozen=True)
 class VersionRange:
+    """The levels from first to last, both included."""
+
     first: int
     last: int
 
@@ -62,6 +64,8 @@ CORDONED_LOG_DIRS_FROM = 30
 
 @dataclass(slots=True, frozen=True)
 class Feature:
+    """A feature this code knows."""
+
     name: str
     latest: int
     # Level -> the level of metadata.version it came with: a cluster bootstrapped at that level starts with it.

@@ -94,6 +94,8 @@ class TopicImage(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
+    """Where a listener is reached."""
+
     name: str
     host: str
     port: int
@@ -102,6 +104,8 @@ class Endpoint:
 
 @dataclass(slots=True, frozen=True)
 class BrokerRegistration:
+    """What a broker said about itself, and what the controller thinks of it."""
+
     broker_id: int
     epoch: int
     incarnation_id: bytes
@@ -136,6 +140,8 @@ class BrokerRegistration:
 
 @dataclass(slots=True, frozen=True)
 class ControllerRegistration:
+    """What a controller said about itself."""
+
     controller_id: int
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
@@ -162,6 +168,8 @@ class ScramKey(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class ScramCredential:
+    """What is kept of a password."""
+
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
@@ -174,6 +182,8 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(slots=True, frozen=True)
 class DelegationToken:
+    """A token and whom it speaks for."""
+
     token_id: str
     owner: str
     requester: str
@@ -185,6 +195,8 @@ class DelegationToken:
 
 @dataclass(slots=True, frozen=True)
 class ClusterImage:
+    """Everything the metadata log says, up to an offset. Never changed: a new image shares what stayed the same."""
+
     # The last record folded in, and its leader epoch. -1: nothing yet.
     offset: int = field(default=-1, compare=False)
     epoch: int = field(default=-1, compare=False)

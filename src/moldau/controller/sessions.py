@@ -11,6 +11,8 @@ from moldau.controller.image import ClusterImage
 
 @dataclass(slots=True)
 class BrokerSession:
+    """When a broker was last heard from."""
+
     epoch: int
     # When the broker was last heard of; None until its first heartbeat.
     contact_ms: float | None = None

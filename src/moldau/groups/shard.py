@@ -80,6 +80,10 @@ class GroupShard:
         """For tests and metrics: to be read only."""
         return self._state
 
+    def configure(self, config: GroupConfig) -> None:
+        """Settings changed: they hold from the next event on. Deadlines that are set already stay."""
+        self._state.config = config
+
     def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
         """Apply a record of the log, in log order. `producer_id` is that of a transactional batch. MalformedFrame on
         bad bytes.

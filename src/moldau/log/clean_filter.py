@@ -70,6 +70,8 @@ class TransactionState:
 
 @dataclass(slots=True)
 class CleanStats:
+    """What a cleaning read, kept and dropped."""
+
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
@@ -79,6 +81,8 @@ class CleanStats:
 
 @dataclass(slots=True)
 class CleanFilter:
+    """Decides which records of a batch survive."""
+
     newest: OffsetMap
     now_ms: int
     delete_retention_ms: int

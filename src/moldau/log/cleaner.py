@@ -72,6 +72,8 @@ class _Source:
 
 @dataclass(slots=True, frozen=True)
 class _Cleaned:
+    """What became of a group of segments."""
+
     sources: list[_Source]
     segment: Segment
 

@@ -21,6 +21,8 @@ def _ignore_truncation(log: "PartitionLog") -> None:
 
 @dataclass(slots=True)
 class LogContext:
+    """What all logs of a node share."""
+
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)

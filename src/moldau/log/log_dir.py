@@ -29,6 +29,8 @@ from moldau.seams.disk import DiskLock
 
 @dataclass(slots=True)
 class LogDir:
+    """One of `log.dirs`."""
+
     path: str
     disk: Disk
     on_failure: Callable[[str, OSError], None]

@@ -49,6 +49,8 @@ class BatchMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
+    """What is remembered of one producer."""
+
     producer_id: int
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1

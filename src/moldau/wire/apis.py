@@ -15,6 +15,8 @@ API_VERSIONS = 18
 
 @dataclass(slots=True, frozen=True)
 class Api:
+    """One API: its key, its versions and its messages."""
+
     key: int
     name: str
     versions: Versions  # stable versions only

@@ -60,6 +60,8 @@ SCALARS = {
 
 @dataclass(slots=True)
 class StructSpec:
+    """Fields that belong together."""
+
     name: str
     versions: Versions
     fields: list["FieldSpec"] = field(default_factory=list)
@@ -67,6 +69,8 @@ class StructSpec:
 
 @dataclass(slots=True)
 class FieldSpec:
+    """One line of the table."""
+
     name: str
     type: str  # a scalar's name, or "struct"
     is_array: bool
@@ -86,6 +90,8 @@ class FieldSpec:
 
 @dataclass(slots=True)
 class MessageSpec:
+    """One message with its versions."""
+
     kind: str
     number: int
     name: str

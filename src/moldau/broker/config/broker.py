@@ -60,6 +60,8 @@ class Voter(NamedTuple):
 
 @dataclass(slots=True, frozen=True, eq=False)
 class BrokerConfig:
+    """All settings of a broker, checked."""
+
     static: Mapping[str, str]
     """What server.properties and the command line say, as written."""
     dynamic_default: Mapping[str, str]

@@ -18,8 +18,8 @@ def handle(broker: Broker, call: Call, request: m.DescribeTransactionsRequest) -
     for transactional_id in request.transactional_ids:
         shard = broker.transactions.shard_for(transactional_id)
         response.transaction_states.append(
-            describe_error(transactional_id, ErrorCode.NOT_COORDINATOR)
-            if shard is None
+            describe_error(transactional_id, shard)
+            if isinstance(shard, ErrorCode)
             else shard.describe(transactional_id)
         )
     return response

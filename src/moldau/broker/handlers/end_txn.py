@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, call: Call, request: m.EndTxnRequest) -> m.EndTxnResponse | None:
-    accepted = broker.transactions.handle(
+    error = broker.transactions.handle(
         request.transactional_id, request, call.version, lambda response: call.respond(cast("Message", response))
     )
-    return None if accepted else m.EndTxnResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return m.EndTxnResponse(error_code=error) if error else None

@@ -28,10 +28,10 @@ def handle(
     if request.transactional_id is not None:
         if not request.transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
-        accepted = broker.transactions.handle(
+        error = broker.transactions.handle(
             request.transactional_id, request, call.version, lambda response: call.respond(cast("Message", response))
         )
-        return None if accepted else _refused(ErrorCode.NOT_COORDINATOR)
+        return _refused(error) if error else None
     producer_id = broker.producer_ids.claim_now()
     if producer_id is not None:
         return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
