@@ -1,19 +1,22 @@
 """Group coordination on this node: a shard for every partition of `__consumer_offsets` it leads.
 
 The shards are pure (`moldau.groups`); this carries out their effects: appends their records, holds their answers back
-until these are committed, wakes them when they asked for it, and loads or drops them as leadership comes and goes.
+until these are committed, and wakes them when they asked for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.coordinator_log import coordinator_batch, read_batches
+from moldau.broker.config.group import group_values
+from moldau.broker.coordinator_log import read_batches
+from moldau.broker.coordinator_shards import LedShards, Loading, WakeUp, append_records, when_committed
 from moldau.broker.group_metadata import topics_delta, view_of
 from moldau.broker.partition import Partition
+from moldau.broker.replicas import PartitionUnavailable
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import ClusterImage, ResourceType
 from moldau.groups import (
@@ -25,15 +28,15 @@ from moldau.groups import (
     Now,
     RegexResolution,
     RequestContext,
+    TopicsDelta,
     error_after_failed_append,
-    partition_for_group,
     refusal,
 )
+from moldau.groups.config import NO_OVERRIDES
+from moldau.groups.effects import Record
 from moldau.groups.regex import resolve
 from moldau.log.errors import LogError
-from moldau.log.producer_state import AppendOrigin
 from moldau.records import BatchOptions
-from moldau.timers.wheel import TimerHandle
 from moldau.wire import ErrorCode, MalformedFrame, Message
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ _log = logging.getLogger(__name__)
 
 TOPIC = "__consumer_offsets"
 _MINUTE_MS = 60_000
+_RECORDS_PER_BATCH = 1_000  # where records need not stay together
 
 Answer = Callable[[Message], None]
 
@@ -53,51 +57,46 @@ class GroupCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._shards: dict[int, _ActiveShard] = {}
+        self._shards: LedShards[_ActiveShard] = LedShards(
+            broker, TOPIC, "offsets.topic.num.partitions", self._load, lambda shard: shard.start()
+        )
         self._next_request_id = 0
-
-    @property
-    def partition_count(self) -> int:
-        topic = self._broker.image.topics.get(TOPIC)
-        return len(topic.partitions) if topic else self._broker.config.get_int("offsets.topic.num.partitions")
+        self._config = broker.config
+        self._overrides: dict[str, GroupOverrides] = {}
 
     def partition_for(self, group_id: str) -> int:
-        return partition_for_group(group_id, self.partition_count)
+        return self._shards.partition_for(group_id)
 
     def shard_indexes(self) -> list[int]:
-        return sorted(self._shards)
+        return self._shards.indexes
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Leadership of the offsets topic may have changed, and topics that groups read."""
-        for change in delta.partitions:
-            if change.topic.name == TOPIC:
-                self._follow_leadership(change.partition_id)
+        """Leadership of the offsets topic may have changed, topics that groups read, and settings."""
+        if delta.configs:
+            self._reconfigure()
+        self._shards.apply(delta)
         if self._shards and (delta.topics_created or delta.topics_deleted or delta.partitions):
             view, changes = view_of(image), topics_delta(delta)
             deleted = [(topic.name, topic.topic_id) for topic in delta.topics_deleted]
-            for shard in list(self._shards.values()):
-                shard.carry_out(shard.state.on_metadata(view, changes, self._now()))
+            for shard in self._shards:
+                shard.carry_out(shard.state.on_metadata(view, changes, self.now()))
                 if deleted:
-                    shard.carry_out(shard.state.on_topics_deleted(deleted, self._now()))
+                    shard.carry_out(shard.state.on_topics_deleted(deleted, self.now()))
+
+    def _reconfigure(self) -> None:
+        """What was derived from settings is derived anew. Timers that run keep their time: members restart them."""
+        self._overrides.clear()
+        if self._config is not self._broker.config:
+            self._config = self._broker.config
+            config = _config_of(self._broker)
+            for shard in self._shards:
+                shard.state.configure(config)
 
     def load_all(self) -> None:
         """Take charge of every partition this node leads already."""
-        topic = self._broker.image.topics.get(TOPIC)
-        for index in topic.partitions if topic is not None else ():
-            self._follow_leadership(index)
+        self._shards.follow_all()
 
-    def _follow_leadership(self, index: int) -> None:
-        partition = self._broker.replicas.get(TOPIC, index)
-        current = self._shards.get(index)
-        leads = partition is not None and partition.is_leader
-        if current is not None and (not leads or current.leader_epoch != current.partition.leader_epoch):
-            del self._shards[index]
-            current.drop(ErrorCode.NOT_COORDINATOR)
-        if leads and index not in self._shards:
-            assert partition is not None
-            self._load(partition)
-
-    def _load(self, partition: Partition) -> None:
+    def _load(self, partition: Partition) -> Loading[_ActiveShard]:
         broker = self._broker
         state = GroupShard(_config_of(broker), broker.random, view_of(broker.image), self._overrides_of)
         for batch in read_batches(partition):
@@ -112,29 +111,32 @@ class GroupCoordinator:
                         state.replay(key, value)
                 except MalformedFrame as error:
                     _log.error("skipping a record of %r that cannot be read: %s", partition, error)
-        shard = _ActiveShard(self, broker, partition, state)
-        self._shards[partition.index] = shard
-        shard.carry_out(state.on_loaded(self._now()))
+            yield
+        return _ActiveShard(self, broker, partition, state)
 
     def _overrides_of(self, group_id: str) -> GroupOverrides:
+        """The group's own settings, within the bounds this broker sets now."""
         settings = self._broker.image.config(ResourceType.GROUP, group_id)
+        if not settings:
+            return NO_OVERRIDES
+        found = self._overrides.get(group_id)
+        if found is None:
+            values = group_values(settings, self._broker.config)
 
-        def number(name: str) -> int | None:
-            return int(settings[name]) if name in settings else None
+            def number(name: str) -> int | None:
+                value = values[name]
+                return value if name in settings and isinstance(value, int) else None
 
-        return GroupOverrides(
-            number("consumer.session.timeout.ms"),
-            number("consumer.heartbeat.interval.ms"),
-            number("consumer.assignment.interval.ms"),
-        )
+            found = self._overrides[group_id] = GroupOverrides(
+                number("consumer.session.timeout.ms"),
+                number("consumer.heartbeat.interval.ms"),
+                number("consumer.assignment.interval.ms"),
+            )
+        return found
 
     def reload(self, shard: _ActiveShard, error: ErrorCode) -> None:
-        """An append failed: what the shard believes may not be in the log. Start again from what is."""
-        index = shard.partition.index
-        if self._shards.get(index) is shard:
-            del self._shards[index]
-            shard.drop(error)
-            self._broker.loop.call_later(0.1, self._follow_leadership, index)
+        """An append failed: what the shard believes may not be in the log."""
+        self._shards.reload(shard, error)
 
     def handle(self, call: Call, group_id: str, request: Message, answer: Answer) -> None:
         """Give a request to the group's shard; `answer` is called with its response, now or later."""
@@ -143,32 +145,30 @@ class GroupCoordinator:
     def handle_in(self, index: int, call: Call, request: Message, answer: Answer) -> None:
         shard = self._shards.get(index)
         if shard is None:
-            answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+            answer(refusal(request, self._shards.why_missing(index)))
             return
         self._next_request_id += 1
         context = RequestContext(
             self._next_request_id, call.version, call.client_id or "", call.client_host, call.principal
         )
         shard.requests[context.request_id] = (request, answer)
-        shard.carry_out(shard.state.handle(request, context, self._now()))
+        shard.carry_out(shard.state.handle(request, context, self.now()))
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """A marker was written to the offsets partition: pending offsets become visible, or vanish."""
+        """A marker was written to the offsets partition: pending offsets become visible, or vanish.
+
+        A shard that is being loaded finds the marker in the log.
+        """
         shard = self._shards.get(index)
         if shard is not None:
-            shard.state.on_transaction_end(producer_id, committed=committed)
+            shard.on_transaction_end(producer_id, committed=committed)
 
-    def _now(self) -> Now:
+    def now(self) -> Now:
         clock = self._broker.clock
         return Now(clock.monotonic_ms(), clock.wall_ms())
 
-    def now(self) -> Now:
-        return self._now()
-
     def stop(self) -> None:
-        for shard in self._shards.values():
-            shard.drop(ErrorCode.NOT_COORDINATOR)
-        self._shards.clear()
+        self._shards.stop()
 
 
 class _ActiveShard:
@@ -181,15 +181,23 @@ class _ActiveShard:
         self.leader_epoch = partition.leader_epoch
         self.state = state
         self.requests: dict[int, tuple[Message, Answer]] = {}
-        self._timer: TimerHandle | None = None
-        self._appended_to = 0  # answers wait until the high watermark is here
+        self._wake_up = WakeUp(broker.wheel, self._tick)
+        # Answers wait until the high watermark is here: for what was replayed, too.
+        self._appended_to = partition.log.log_end_offset
         self._is_dropped = False
+
+    def start(self) -> None:
+        """The log is replayed. What changed in the cluster while it was is caught up with first."""
+        now = self._coordinator.now()
+        self.state.configure(_config_of(self._broker))
+        self.carry_out(self.state.on_metadata(view_of(self._broker.image), TopicsDelta(), now))
+        self.carry_out(self.state.on_loaded(now))
 
     def carry_out(self, effects: Effects) -> None:
         if self._is_dropped:
             return
-        if effects.records:
-            error = self._append(effects)
+        for records in _batches(effects):
+            error = self._append(effects, records)
             if error is not None:
                 if effects.producer is not None:
                     self._refuse(effects, error)  # not applied yet: nothing else is lost
@@ -198,7 +206,7 @@ class _ActiveShard:
                 return
         if effects.responses:
             self._answer_when_committed(effects)
-        self._wake_at(effects.next_deadline_ms)
+        self._wake_up.at(effects.next_deadline_ms)
         for wanted in effects.regex_resolutions:
             self._resolve(wanted)
 
@@ -216,38 +224,38 @@ class _ActiveShard:
 
         self._broker.loop.run_in_executor(None, resolve, wanted.regexes, names).add_done_callback(on_done)
 
-    def _append(self, effects: Effects) -> ErrorCode | None:
+    def _append(self, effects: Effects, records: Sequence[Record]) -> ErrorCode | None:
         options = guard = None
         if effects.producer is not None:
             # The handler had the transaction verified just before, in the same turn of the loop.
             producer = effects.producer
             guard = self.partition.log.start_verification(producer.producer_id, -1, producer.producer_epoch)
             options = BatchOptions(
-                producer_id=effects.producer.producer_id,
-                producer_epoch=effects.producer.producer_epoch,
-                transactional=True,
+                producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )
-        now_ms = self._broker.clock.wall_ms()
         try:
-            info = self.partition.append(
-                coordinator_batch(effects.records, now_ms, options), AppendOrigin.COORDINATOR, verification_guard=guard
-            )
-        except LogError as error:
+            info = append_records(self._broker, self.partition, records, options, guard)
+        except (LogError, PartitionUnavailable) as error:
             _log.error("cannot write to %r: %s", self.partition, error)
             return error_after_failed_append(ErrorCode(error.code))
         self._appended_to = info.last_offset + 1
         if effects.producer is not None:
-            self.state.on_transactional_append(effects.records, effects.producer.producer_id)
-        self._broker.fetch_purgatory.check_and_complete(self.partition.key)
+            self.state.on_transactional_append(records, effects.producer.producer_id)
         return None
 
     def _answer_when_committed(self, effects: Effects) -> None:
-        if self.partition.log.high_watermark >= self._appended_to:
-            self._answer(effects)
-            return
-        deadline_ms = self._broker.clock.monotonic_ms() + self._broker.config.get_int("offsets.commit.timeout.ms")
-        waiting = _HeldBack(self, effects, self._appended_to)
-        self._broker.produce_purgatory.watch(waiting, [self.partition.key], deadline_ms)
+        def then(is_committed: bool) -> None:
+            if is_committed:
+                self._answer(effects)
+            else:
+                self._refuse(effects, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        timeout_ms = self._broker.config.get_int("offsets.commit.timeout.ms")
+        when_committed(self._broker, self.partition, self._appended_to, timeout_ms, then)
+
+    def on_transaction_end(self, producer_id: int, *, committed: bool) -> None:
+        self.state.on_transaction_end(producer_id, committed=committed)
+        self._appended_to = self.partition.log.log_end_offset
 
     def _answer(self, effects: Effects) -> None:
         for request_id, message in effects.responses:
@@ -262,21 +270,7 @@ class _ActiveShard:
                 request, answer = found
                 answer(refusal(request, error))
 
-    def held_back_done(self, effects: Effects, *, committed: bool) -> None:
-        if committed:
-            self._answer(effects)
-        else:
-            self._refuse(effects, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _wake_at(self, deadline_ms: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if deadline_ms is not None:
-            self._timer = self._broker.wheel.add(deadline_ms, self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         self.carry_out(self.state.tick(self._coordinator.now()))
 
     def drop(self, error: ErrorCode) -> None:
@@ -285,27 +279,18 @@ class _ActiveShard:
             return
         self._answer(self.state.on_unloaded(error))
         self._is_dropped = True
-        self._wake_at(None)
+        self._wake_up.at(None)
         waiting, self.requests = self.requests, {}
         for request, answer in waiting.values():
             answer(refusal(request, error))
 
 
-class _HeldBack:
-    """Answers that wait for the high watermark."""
-
-    __slots__ = ("_effects", "_required_offset", "_shard")
-
-    def __init__(self, shard: _ActiveShard, effects: Effects, required_offset: int) -> None:
-        self._shard = shard
-        self._effects = effects
-        self._required_offset = required_offset
-
-    def is_ready(self) -> bool:
-        return self._shard.partition.log.high_watermark >= self._required_offset
-
-    def on_complete(self, expired: bool) -> None:
-        self._shard.held_back_done(self._effects, committed=self.is_ready())
+def _batches(effects: Effects) -> Iterator[Sequence[Record]]:
+    """One batch, unless each record stands for itself."""
+    records = effects.records
+    size = max(len(records), 1) if effects.atomic else _RECORDS_PER_BATCH
+    for first in range(0, len(records), size):
+        yield records[first : first + size]
 
 
 def _config_of(broker: Broker) -> GroupConfig:

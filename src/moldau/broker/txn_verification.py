@@ -64,8 +64,9 @@ def ask_coordinator(
         error = ErrorCode(told.topic_results[0].results_by_partition[0].partition_error_code)
         answer(client_error(error, operation))
 
-    if not broker.transactions.handle(transactional_id, request, _ASK_VERSION, on_result):
-        answer(ErrorCode.NOT_COORDINATOR)
+    error = broker.transactions.handle(transactional_id, request, _ASK_VERSION, on_result)
+    if error:
+        answer(client_error(error, operation))
 
 
 def verify_produce(

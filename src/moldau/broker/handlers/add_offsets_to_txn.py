@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from moldau.wire import ErrorCode, Message
+from moldau.wire import Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, call: Call, request: m.AddOffsetsToTxnRequest) -> m.AddOffsetsToTxnResponse | None:
-    accepted = broker.transactions.handle(
+    error = broker.transactions.handle(
         request.transactional_id,
         request,
         call.version,
         lambda response: call.respond(cast("Message", response)),
         group_id=request.group_id,
     )
-    return None if accepted else m.AddOffsetsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return m.AddOffsetsToTxnResponse(error_code=error) if error else None

@@ -34,13 +34,15 @@ def handle(broker: Broker, call: Call, request: m.AddPartitionsToTxnRequest) -> 
         errors = _unknown_partitions(broker, transaction)
         if errors is not None:
             finish(number, verified_partitions(transaction, errors))
-        elif not broker.transactions.handle(
+            continue
+        error = broker.transactions.handle(
             transaction.transactional_id,
             transaction,
             call.version,
             lambda result, n=number: finish(n, result),  # type: ignore[misc]  # bound per transaction
-        ):
-            refused = dict.fromkeys(partitions_of(transaction), ErrorCode.NOT_COORDINATOR)
+        )
+        if error:
+            refused = dict.fromkeys(partitions_of(transaction), error)
             finish(number, verified_partitions(transaction, refused))
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from moldau.wire import ErrorCode, Message
+from moldau.wire import Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from moldau.wire import Message
+from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -18,13 +18,17 @@ def handle(broker: Broker, call: Call, request: m.ListGroupsRequest) -> m.ListGr
         return m.ListGroupsResponse()
     groups: list[m.ListGroupsResponse.ListedGroup] = []
     left = len(shards)
+    error = ErrorCode.NONE
 
     def answer(message: Message) -> None:
-        nonlocal left
-        groups.extend(cast("m.ListGroupsResponse", message).groups)
+        nonlocal left, error
+        part = cast("m.ListGroupsResponse", message)
+        groups.extend(part.groups)
+        if part.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # a list with holes would mislead
         left -= 1
         if left == 0:
-            call.respond(m.ListGroupsResponse(groups=groups))
+            call.respond(m.ListGroupsResponse(error_code=error, groups=[] if error else groups))
 
     for index in shards:
         broker.groups.handle_in(index, call, request, answer)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.transaction_coordinator import now_of
 from moldau.transactions import merge_lists
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -14,5 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+    if broker.transactions.is_loading:
+        return m.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     now = now_of(broker)
     return merge_lists(shard.list_transactions(request, now) for shard in broker.transactions.shards)

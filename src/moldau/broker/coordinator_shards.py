@@ -1,0 +1,237 @@
+"""What both coordinators are made of: a shard for every partition of their topic that this node leads.
+
+Shards come and go with leadership. A shard is made by replaying its partition, in slices, so that a long log does not
+keep the loop from everything else; whoever asks meanwhile is told to come back.
+
+Invariants
+- A shard serves the leader epoch it was loaded in. With another epoch, another log or no leadership it is dropped.
+- A shard has seen everything in its partition, markers included: it becomes active in the turn of the loop in which
+  the end of the log was reached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from moldau.broker.coordinator_log import coordinator_batch
+from moldau.broker.partition import Partition
+from moldau.broker.replicas import PartitionUnavailable
+from moldau.controller.delta import ImageDelta
+from moldau.groups import partition_for_group
+from moldau.log.errors import LogError
+from moldau.log.producer_state import AppendOrigin
+from moldau.log.results import AppendInfo
+from moldau.records import BatchOptions, CorruptBatch
+from moldau.timers.wheel import TimerHandle, TimingWheel
+from moldau.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+_SLICE_MS = 20
+_RELOAD_SECONDS = 0.1
+
+
+class Shard(Protocol):
+    """What a coordinator keeps per partition."""
+
+    partition: Partition
+    leader_epoch: int
+
+    def drop(self, error: ErrorCode) -> None:
+        """No longer ours: answer whoever waits, and do nothing from now on."""
+
+
+S = TypeVar("S", bound=Shard)
+
+Loading = Generator[None, None, S]
+"""Replays a partition, a batch per step, and returns its shard."""
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Load(Generic[S]):
+    partition: Partition
+    leader_epoch: int
+    steps: Loading[S]
+
+
+class LedShards(Generic[S]):
+    """Belongs to the event loop. `load` replays a partition; `started` is called with the shard when it is active."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        count_setting: str,
+        load: Callable[[Partition], Loading[S]],
+        started: Callable[[S], None],
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._count_setting = count_setting
+        self._load = load
+        self._started = started
+        self._active: dict[int, S] = {}
+        self._loading: dict[int, _Load[S]] = {}
+
+    def __iter__(self) -> Iterator[S]:
+        return iter([shard for _, shard in sorted(self._active.items())])
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    @property
+    def indexes(self) -> list[int]:
+        """The partitions this node coordinates, loaded or not."""
+        return sorted(self._active.keys() | self._loading.keys())
+
+    def partition_for(self, key: str) -> int:
+        """The partition a group or a transactional id belongs to."""
+        topic = self._broker.image.topics.get(self._topic)
+        count = len(topic.partitions) if topic else self._broker.config.get_int(self._count_setting)
+        return partition_for_group(key, count)
+
+    def get(self, index: int) -> S | None:
+        return self._active.get(index)
+
+    def why_missing(self, index: int) -> ErrorCode:
+        """What to tell a client when there is no shard."""
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._loading else ErrorCode.NOT_COORDINATOR
+
+    def follow_all(self) -> None:
+        """Take charge of every partition this node leads already."""
+        topic = self._broker.image.topics.get(self._topic)
+        for index in topic.partitions if topic is not None else ():
+            self._follow(index)
+
+    def apply(self, delta: ImageDelta) -> None:
+        """The cluster changed, and with it maybe who leads what."""
+        if any(topic.name == self._topic for topic in delta.topics_deleted):
+            for index in self.indexes:
+                self._follow(index)
+        for change in delta.partitions:
+            if change.topic.name == self._topic:
+                self._follow(change.partition_id)
+
+    def reload(self, shard: S, error: ErrorCode) -> None:
+        """What the shard believes may not be in the log: start again, a little later, from what is."""
+        index = shard.partition.index
+        if self._active.get(index) is shard:
+            del self._active[index]
+            shard.drop(error)
+            self._broker.loop.call_later(_RELOAD_SECONDS, self._follow, index)
+
+    def stop(self) -> None:
+        self._loading.clear()
+        active, self._active = self._active, {}
+        for shard in active.values():
+            shard.drop(ErrorCode.NOT_COORDINATOR)
+
+    def _follow(self, index: int) -> None:
+        """Hold a shard for the partition exactly if this node leads it, for the epoch in which it does."""
+        partition = self._broker.replicas.get(self._topic, index)
+        leads = partition is not None and partition.is_leader
+        current = self._active.get(index) or self._loading.get(index)
+        if current is not None:
+            if leads and current.partition is partition and current.leader_epoch == partition.leader_epoch:
+                return
+            self._loading.pop(index, None)
+            if (shard := self._active.pop(index, None)) is not None:
+                shard.drop(ErrorCode.NOT_COORDINATOR)
+        if leads:
+            assert partition is not None
+            load = self._loading[index] = _Load(partition, partition.leader_epoch, self._load(partition))
+            self._go_on(load)
+
+    def _go_on(self, load: _Load[S]) -> None:
+        index = load.partition.index
+        if self._loading.get(index) is not load:
+            return  # leadership changed meanwhile
+        clock = self._broker.clock
+        end_ms = clock.monotonic_ms() + _SLICE_MS
+        try:
+            while clock.monotonic_ms() <= end_ms:
+                next(load.steps)
+        except StopIteration as done:
+            del self._loading[index]
+            shard: S = done.value
+            self._active[index] = shard
+            self._started(shard)
+        except (LogError, CorruptBatch) as error:
+            # Another replica may be able to; here it would fail again.
+            _log.error("cannot load %r, so its groups or transactions are not served here: %s", load.partition, error)
+            del self._loading[index]
+        else:
+            self._broker.loop.call_soon(self._go_on, load)
+
+
+class WakeUp:
+    """One timer that is moved about."""
+
+    __slots__ = ("_action", "_timer", "_wheel")
+
+    def __init__(self, wheel: TimingWheel, action: Callable[[], None]) -> None:
+        self._wheel = wheel
+        self._action = action
+        self._timer: TimerHandle | None = None
+
+    def at(self, deadline_ms: float | None) -> None:
+        """None: not at all."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline_ms is not None:
+            self._timer = self._wheel.add(deadline_ms, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._action()
+
+
+def append_records(
+    broker: Broker,
+    partition: Partition,
+    records: Sequence[tuple[bytes, bytes | None]],
+    options: BatchOptions | None = None,
+    guard: object | None = None,
+) -> AppendInfo:
+    """Append as one batch; PartitionUnavailable or LogError if it cannot be, and then nothing has changed."""
+    if not partition.is_leader:
+        raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if not partition.has_enough_replicas:
+        raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
+    batch = coordinator_batch(records, broker.clock.wall_ms(), options)
+    info = partition.append(batch, AppendOrigin.COORDINATOR, verification_guard=guard)
+    broker.fetch_purgatory.check_and_complete(partition.key)
+    return info
+
+
+def when_committed(
+    broker: Broker, partition: Partition, end_offset: int, timeout_ms: int, then: Callable[[bool], None]
+) -> None:
+    """Call `then` once: with True when the high watermark is at `end_offset`, with False after the timeout."""
+    if partition.log.high_watermark >= end_offset:
+        then(True)
+        return
+    deadline_ms = broker.clock.monotonic_ms() + timeout_ms
+    broker.produce_purgatory.watch(_UntilCommitted(partition, end_offset, then), [partition.key], deadline_ms)
+
+
+class _UntilCommitted:
+    __slots__ = ("_end_offset", "_partition", "_then")
+
+    def __init__(self, partition: Partition, end_offset: int, then: Callable[[bool], None]) -> None:
+        self._partition = partition
+        self._end_offset = end_offset
+        self._then = then
+
+    def is_ready(self) -> bool:
+        return self._partition.log.high_watermark >= self._end_offset
+
+    def on_complete(self, expired: bool) -> None:
+        self._then(self.is_ready())
