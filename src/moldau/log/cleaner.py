@@ -26,14 +26,12 @@ from moldau.log.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.offset_map import OffsetMap
 from moldau.log.open_segments import OpenSegments
 from moldau.log.segment import LOG_SUFFIX, Segment
+from moldau.log.segments import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
 from moldau.records import BatchHeader, CorruptBatch, RecordsError, check_crc, read_header
 from moldau.records.reader import read_body
 from moldau.seams import Clock, Disk
-
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 
 
 class Throttle:

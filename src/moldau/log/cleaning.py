@@ -1,18 +1,24 @@
 """When to compact what: the dirtiest log that is due, one per cleaner thread, and a note of how far it got.
 
 A log whose records cannot be cleaned (a damaged batch) is left alone until the node restarts; `uncleanable` says why.
+The cleaner itself is loaded when there is something to clean.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from moldau.log.checkpoints import CLEANER_OFFSET, TopicPartition
 from moldau.log.cleanable import LogToClean, log_to_clean
-from moldau.log.cleaner import CleanJob, Throttle
 from moldau.log.context import LogContext
 from moldau.log.errors import CleaningAborted, LogError, StorageError
 from moldau.log.jobs import CheckpointJob
 from moldau.log.log_dir import LogDir
 from moldau.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from moldau.log.cleaner import CleanJob, Throttle
 
 
 class Cleaning:
@@ -31,7 +37,8 @@ class Cleaning:
         self._dirs = dirs
         self._threads = threads
         self._memory_bytes = memory_bytes // max(1, threads)
-        self._throttle = Throttle(bytes_per_second, context.clock)
+        self._bytes_per_second = bytes_per_second
+        self._throttle: Throttle | None = None
         self._running: dict[TopicPartition, ScheduledClean] = {}
         self._paused: set[TopicPartition] = set()
         self.checkpoint_due: set[str] = set()
@@ -58,7 +65,7 @@ class Cleaning:
     def resume(self, key: TopicPartition) -> None:
         self._paused.discard(key)
 
-    def jobs(self) -> "list[ScheduledClean]":
+    def jobs(self) -> list[ScheduledClean]:
         """The dirtiest logs that are due, as many as there are free threads."""
         free = self._threads - len(self._running)
         if free <= 0:
@@ -85,7 +92,11 @@ class Cleaning:
                     targets.append(target)
         return targets
 
-    def _start(self, target: LogToClean) -> "ScheduledClean":
+    def _start(self, target: LogToClean) -> ScheduledClean:
+        from moldau.log.cleaner import CleanJob, Throttle
+
+        if self._throttle is None:
+            self._throttle = Throttle(self._bytes_per_second, self._context.clock)
         clean = CleanJob(
             target,
             memory_bytes=self._memory_bytes,
@@ -96,7 +107,7 @@ class Cleaning:
         self._running[target.log.topic_partition] = job
         return job
 
-    def finished(self, job: "ScheduledClean") -> None:
+    def finished(self, job: ScheduledClean) -> None:
         clean = job.clean
         key = clean.log.topic_partition
         if self._running.get(key) is not job:

@@ -11,7 +11,6 @@ import contextlib
 from dataclasses import dataclass, field
 
 from moldau.log.checkpoints import LEADER_EPOCH, read_topic_id
-from moldau.log.cleaner import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.epoch_cache import EpochCache
@@ -29,7 +28,7 @@ from moldau.log.segment import (
     Segment,
     segment_name,
 )
-from moldau.log.segments import DELETED_SUFFIX
+from moldau.log.segments import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from moldau.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.snapshots import Snapshots
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES

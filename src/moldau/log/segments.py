@@ -13,6 +13,8 @@ from moldau.log.snapshots import Snapshots
 from moldau.log.txn_index import AbortedTxn
 
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"  # a compacted segment in the making
+SWAP_SUFFIX = ".swap"  # finished: it replaces what it was made from, also after a crash
 
 
 class Segments:

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import struct
 import sys
 from collections.abc import Sequence
@@ -320,6 +319,8 @@ class RealDisk:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # loads three compression libraries, for the day a topic is deleted
+
         shutil.rmtree(path, ignore_errors=True)
 
     def make_dirs(self, path: str) -> None:

@@ -1,7 +1,7 @@
 """Randomness. One injected source, so that a seed replays a run exactly."""
 
+import os
 import random
-import secrets
 from typing import Protocol
 
 
@@ -29,14 +29,17 @@ def _version4(raw: bytes) -> bytes:
 class SystemRandom:
     """The operating system's randomness, for production."""
 
+    def __init__(self) -> None:
+        self._source = random.SystemRandom()
+
     def below(self, bound: int) -> int:
-        return secrets.randbelow(bound)
+        return self._source.randrange(bound)
 
     def fraction(self) -> float:
-        return secrets.randbits(53) / (1 << 53)
+        return self._source.random()
 
     def uuid(self) -> bytes:
-        return _version4(secrets.token_bytes(16))
+        return _version4(os.urandom(16))
 
 
 class SeededRandom:
