@@ -1,0 +1,215 @@
+"""Requests of this node to other nodes: one pipelined connection per peer, connected when first needed.
+
+    response = await channels.call(host, port, m.VoteRequest(...), timeout_ms=2_000)
+
+Requests leave in call order and are answered in it. Because a peer answers in order too, a Fetch that waits for data
+would hold up everything behind it: Fetch has a connection of its own per peer, and whoever needs another one names a
+`lane`. The peer's versions are asked once per connection, and the newest one both sides know is used.
+
+Nothing is sent twice: whoever calls decides whether a request may be repeated after Disconnected or RequestTimedOut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from moldau.seams.network import ClientConnection, Disconnected, Network, RequestTimedOut
+from moldau.wire import ErrorCode, Message, apis, decode, encode
+from moldau.wire import messages as m
+from moldau.wire.apis import API_VERSIONS
+from moldau.wire.fetch import decode_fetch_response
+from moldau.wire.headers import decode_response_header, encode_request_header
+from moldau.wire.schema import Versions
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_FETCH = 1
+_WAITING_MAX = 500  # per connection: more means that nobody awaits what he asked for
+_KEPT_MAX = 64  # connections; beyond that, closed ones of peers that moved away are forgotten
+_BACKOFF_MS_MIN, _BACKOFF_MS_MAX = 50.0, 1_000.0
+_CONNECT_TIMEOUT_MS = 10_000.0
+_ASK_VERSION = 3  # of ApiVersions: every peer that has raft at all knows it
+_SOFTWARE = ("moldau", "0.1")
+
+
+class UnsupportedVersion(Exception):
+    """The peer does not serve the API, or no version of it that this node speaks. It is newer or older by too much."""
+
+
+class Channels:
+    """Belongs to the event loop. Lanes never share a connection."""
+
+    def __init__(self, network: Network, client_id: str, *, tls: SSLContext | None = None) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._tls = tls
+        self._channels: dict[tuple[str, int, str], _Channel] = {}
+        self._is_closed = False
+
+    async def call(
+        self,
+        host: str,
+        port: int,
+        request: Message,
+        *,
+        timeout_ms: float = 30_000,
+        version: int | None = None,
+        lane: str | None = None,
+    ) -> Any:
+        """The response (for Fetch, a `FetchedFrame`). Raises Disconnected, RequestTimedOut or UnsupportedVersion.
+
+        `timeout_ms` covers the connection and the answer. A request that timed out ends its connection, and with it
+        whatever else was in flight there.
+        """
+        if lane is None:
+            lane = "fetch" if request.number == _FETCH else ""
+        channel = self._channel((host, port, lane))
+        if channel.waiting >= _WAITING_MAX:
+            raise Disconnected(f"{_WAITING_MAX} requests to {host}:{port} are waiting already: it does not keep up")
+        channel.waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + timeout_ms / 1000
+            connection = await channel.connection(timeout_ms)
+            left_ms = max(1.0, (deadline - loop.time()) * 1000)
+            return await channel.ask(connection, request, left_ms, version)
+        finally:
+            channel.waiting -= 1
+
+    async def close(self) -> None:
+        """Whoever waits gets Disconnected."""
+        self._is_closed = True
+        channels, self._channels = list(self._channels.values()), {}
+        for each in channels:
+            await each.close()
+
+    def _channel(self, key: tuple[str, int, str]) -> _Channel:
+        if self._is_closed:
+            raise Disconnected("this node stops")
+        found = self._channels.get(key)
+        if found is None:
+            if len(self._channels) >= _KEPT_MAX:
+                self._channels = {where: each for where, each in self._channels.items() if each.is_in_use}
+            found = self._channels[key] = _Channel(self._network, self._client_id, key[0], key[1], self._tls)
+        return found
+
+
+class _Channel:
+    """One peer, one lane: at most one connection at a time."""
+
+    def __init__(self, network: Network, client_id: str, host: str, port: int, tls: SSLContext | None) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._connection: ClientConnection | None = None
+        self._connecting: asyncio.Task[ClientConnection] | None = None
+        self._versions: dict[int, Versions] = {}
+        self._correlation_id = 0
+        self._failures = 0
+        self._not_before = 0.0  # of the loop's time
+        self.waiting = 0
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.waiting > 0 or (self._connection is not None and not self._connection.is_closed)
+
+    async def connection(self, timeout_ms: float) -> ClientConnection:
+        """The connection there is, or a new one; several who ask meanwhile share the attempt."""
+        if self._connection is not None and not self._connection.is_closed:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(self._connect_ended)
+        attempt = self._connecting
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await asyncio.shield(attempt)
+        except RequestTimedOut:
+            raise
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"{self._host}:{self._port} did not take the connection within {timeout_ms:.0f} ms"
+            ) from error
+        except asyncio.CancelledError:
+            if not attempt.done():
+                raise  # the caller was cancelled, not the attempt
+            raise Disconnected("this node stops") from None
+
+    def _connect_ended(self, task: asyncio.Task[ClientConnection]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
+
+    async def _connect(self) -> ClientConnection:
+        loop = asyncio.get_running_loop()
+        if (pause := self._not_before - loop.time()) > 0:
+            await asyncio.sleep(pause)
+        connection: ClientConnection | None = None
+        try:
+            connection = await self._network.connect(
+                self._host, self._port, tls=self._tls, timeout_ms=_CONNECT_TIMEOUT_MS
+            )
+            await self._learn_versions(connection)
+        except BaseException:
+            backoff_ms = min(_BACKOFF_MS_MAX, _BACKOFF_MS_MIN * 2**self._failures)
+            self._failures = min(self._failures + 1, 10)
+            self._not_before = loop.time() + backoff_ms / 1000
+            if connection is not None:
+                await connection.close()
+            raise
+        self._failures = 0
+        self._connection = connection
+        return connection
+
+    async def _learn_versions(self, connection: ClientConnection) -> None:
+        # The list itself must come in a version the peer knows; if it is older, it answers with version 0.
+        self._versions = {API_VERSIONS: Versions(0, _ASK_VERSION)}
+        answer = await self.ask(connection, m.ApiVersionsRequest(*_SOFTWARE), _CONNECT_TIMEOUT_MS, _ASK_VERSION)
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+            raise Disconnected(
+                f"{self._host}:{self._port} does not tell its versions: {ErrorCode(answer.error_code).name}"
+            )
+        self._versions = {each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys}
+
+    async def ask(self, connection: ClientConnection, request: Message, timeout_ms: float, version: int | None) -> Any:
+        api = apis()[request.number]
+        if version is None:
+            version = self._best_version(request.number)
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        payload = [encode_request_header(api, version, correlation_id, self._client_id), encode(request, version)]
+        frame = await connection.request(payload, timeout_ms=timeout_ms)
+        told, position = decode_response_header(frame, header_version=api.response_header_version(version))
+        if told != correlation_id:
+            await connection.close()
+            raise Disconnected(f"{self._host}:{self._port} answered request {told} when {correlation_id} was due")
+        if api.key == _FETCH:
+            return decode_fetch_response(frame, position, version)
+        if api.key == API_VERSIONS and frame[position : position + 2] == _UNSUPPORTED:
+            version = 0
+        return decode(api.response, version, frame[position:])
+
+    def _best_version(self, api_key: int) -> int:
+        api = apis()[api_key]
+        served = self._versions.get(api_key)
+        version = -1 if served is None else min(api.versions.last, served.last)
+        if served is None or version < max(api.versions.first, served.first):
+            raise UnsupportedVersion(
+                f"{self._host}:{self._port} serves {api.name} {served or 'not at all'}, this node speaks "
+                f"{api.versions}: run the same release on all nodes, or check that the port is of the right listener"
+            )
+        return version
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            await self._connection.close()
+
+
+_UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+__all__ = ["Channels", "Disconnected", "RequestTimedOut", "UnsupportedVersion"]
