@@ -1,0 +1,346 @@
+"""Options of source and sink: names and meanings of Spark's own Kafka connector, checked before anything starts.
+
+Names are case-insensitive; what begins with `kafka.` is for the client (`kafka.bootstrap.servers`, security, limits).
+Every refusal is an `OptionError` that names the option and says what to write instead.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+EARLIEST = -2
+LATEST = -1
+_KAFKA = "kafka."
+_SOURCE_NAMES = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxOffsetsPerTrigger",
+    "maxRecordsPerPartition",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "minPartitions",
+    "partition.metadata.cache.ttl.ms",
+    "publishProgress",
+)
+_BY_LOWER_NAME = {name.lower(): name for name in _SOURCE_NAMES}
+# What a consumer of its own would need, and Spark decides: with the reason.
+_REFUSED = {
+    "auto.offset.reset": "set startingOffsets instead: Spark itself keeps track of what was read",
+    "key.deserializer": "keys are always binary: cast or parse the column",
+    "value.deserializer": "values are always binary: cast or parse the column",
+    "enable.auto.commit": "Spark's checkpoint holds the progress; publishProgress shows it as a consumer group",
+    "interceptor.classes": "Java classes cannot be used here",
+}
+_DURATION = re.compile(r"(-?\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
+_UNIT_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+TopicPartition = tuple[str, int]
+PartitionOffsets = dict[TopicPartition, int]
+
+
+class OptionError(ValueError):
+    """An option is missing, unknown or not valid; the message names it and says what to write."""
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetLimit:
+    """Where to start or end: `kind` says which of the other fields counts."""
+
+    kind: Literal["earliest", "latest", "offsets", "timestamps", "timestamp"]
+    by_partition: PartitionOffsets = field(default_factory=dict)  # offsets (-1 latest, -2 earliest) or timestamps in ms
+    timestamp_ms: int = 0
+    option: str = ""  # for messages
+
+
+@dataclass(slots=True, frozen=True)
+class SourceOptions:
+    """Everything a reader needs; picklable, and equal options give equal values."""
+
+    kafka: dict[str, str]  # without the prefix
+    assign: frozenset[TopicPartition] | None
+    subscribe: frozenset[str] | None
+    subscribe_pattern: str | None
+    starting: OffsetLimit
+    ending: OffsetLimit
+    no_match_starts_latest: bool  # startingOffsetsByTimestampStrategy: latest instead of an error
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: float
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_ms: int
+    offset_retries: int
+    offset_retry_interval_ms: int
+    group_id: str | None  # progress is published here; None: nowhere
+
+    @property
+    def read_committed(self) -> bool:
+        return self.kafka.get("isolation.level", "read_uncommitted") == "read_committed"
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The client's settings: every option that begins with `kafka.`, without that, in lower case."""
+    settings = {name.removeprefix(_KAFKA): value for name, value in lowered(options).items() if name.startswith(_KAFKA)}
+    if not settings.get("bootstrap.servers", "").strip():
+        raise OptionError("option 'kafka.bootstrap.servers' is missing: give host:port of a broker, or several")
+    return settings
+
+
+def source_schema(options: Mapping[str, str]) -> "StructType":
+    """The columns of Spark's own Kafka source; `headers` only if asked for."""
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if read_bool(lowered(options), "includeHeaders", default=False):
+        pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+        fields.append(StructField("headers", ArrayType(pair)))
+    return StructType(fields)
+
+
+def read_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option of true or false; `options` have lower-case names."""
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise OptionError(f"option '{name}' is '{text}': write true or false")
+    return text.strip().lower() == "true"
+
+
+def read_int(options: Mapping[str, str], name: str, *, least: int) -> int | None:
+    """A whole number of at least `least`, or None if it is not set; `options` have lower-case names."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    try:
+        number = int(text.strip())
+    except ValueError:
+        raise OptionError(f"option '{name}' is '{text}': write a whole number") from None
+    if number < least:
+        raise OptionError(f"option '{name}' is {number}: write {least} or more")
+    return number
+
+
+def read_duration_ms(options: Mapping[str, str], name: str, default: str) -> float:
+    """A time as Spark writes it: `15m`, `30s`, `200ms`; a bare number is in milliseconds."""
+    text = options.get(name.lower(), default).strip()
+    found = _DURATION.fullmatch(text)
+    if found is None or int(found.group(1)) < 0:
+        raise OptionError(f"option '{name}' is '{text}': write a time such as 30s, 15m or 200ms")
+    return int(found.group(1)) * _UNIT_MS[(found.group(2) or "ms").lower()]
+
+
+def refuse_misspelt(options: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Options nobody knows are left alone, as Spark leaves them, unless they look like one that is known."""
+    for name in options:
+        if name not in known and not name.startswith(_KAFKA):
+            close = get_close_matches(name, known, n=1, cutoff=0.85)
+            if close:
+                raise OptionError(f"option '{name}' does not exist: did you mean '{known[close[0]]}'?")
+
+
+def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """Options of readStream."""
+    lower = lowered(options)
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name.lower() in lower:
+            raise OptionError(f"option '{name}' has no meaning for a stream: leave it out, or use spark.read")
+    return _parse(lower, default_start="latest")
+
+
+def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
+    """Options of read."""
+    parsed = _parse(lowered(options), default_start="earliest")
+    start, end = parsed.starting, parsed.ending
+    if start.kind == "latest" or (start.kind == "offsets" and LATEST in start.by_partition.values()):
+        raise OptionError("option 'startingOffsets' can't be latest in a batch query: there would be nothing to read")
+    if end.kind == "earliest" or (end.kind == "offsets" and EARLIEST in end.by_partition.values()):
+        raise OptionError("option 'endingOffsets' can't be earliest in a batch query: there would be nothing to read")
+    if start.kind == end.kind and start.kind in {"offsets", "timestamps"}:
+        if start.by_partition.keys() != end.by_partition.keys():
+            raise OptionError(
+                f"options '{start.option}' and '{end.option}' name different partitions: "
+                f"{shown(start.by_partition)} and {shown(end.by_partition)}"
+            )
+        for partition, first in start.by_partition.items():
+            last = end.by_partition[partition]
+            if first > last and first >= 0 and last >= 0:
+                raise OptionError(
+                    f"option '{start.option}' is greater than '{end.option}' for partition "
+                    f"{partition[0]}-{partition[1]}: {first} > {last}"
+                )
+    return parsed
+
+
+def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]) -> SourceOptions:
+    refuse_misspelt(options, _BY_LOWER_NAME)
+    kafka = kafka_settings(options)
+    for name, reason in _REFUSED.items():
+        if name in kafka:
+            raise OptionError(f"option 'kafka.{name}' is not supported: {reason}")
+    level = kafka.get("isolation.level", "read_uncommitted")
+    if level not in {"read_committed", "read_uncommitted"}:
+        raise OptionError(f"option 'kafka.isolation.level' is '{level}': write read_committed or read_uncommitted")
+    assign, subscribe, pattern = _parse_topics(options)
+    least = read_int(options, "minOffsetsPerTrigger", least=1)
+    most = read_int(options, "maxOffsetsPerTrigger", least=1)
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"option 'minOffsetsPerTrigger' ({least}) is higher than 'maxOffsetsPerTrigger' ({most})")
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in {"error", "latest"}:
+        raise OptionError(f"option 'startingOffsetsByTimestampStrategy' is '{strategy}': write error or latest")
+    read_int(options, "partition.metadata.cache.ttl.ms", least=-1)
+    return SourceOptions(
+        kafka=kafka,
+        assign=assign,
+        subscribe=subscribe,
+        subscribe_pattern=pattern,
+        starting=_parse_limit(options, "starting", default_start),
+        ending=_parse_limit(options, "ending", "latest"),
+        no_match_starts_latest=strategy == "latest",
+        fail_on_data_loss=read_bool(options, "failOnDataLoss", default=True),
+        include_headers=read_bool(options, "includeHeaders", default=False),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=read_duration_ms(options, "maxTriggerDelay", "15m"),
+        min_partitions=read_int(options, "minPartitions", least=1),
+        max_records_per_partition=read_int(options, "maxRecordsPerPartition", least=1),
+        poll_timeout_ms=read_int(options, "kafkaConsumer.pollTimeoutMs", least=1) or 120_000,
+        offset_retries=read_int(options, "fetchOffset.numRetries", least=1) or 3,
+        offset_retry_interval_ms=read_int(options, "fetchOffset.retryIntervalMs", least=0) or 1_000,
+        group_id=_group_id(options, kafka),
+    )
+
+
+def _parse_topics(
+    options: dict[str, str],
+) -> tuple[frozenset[TopicPartition] | None, frozenset[str] | None, str | None]:
+    given = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
+    if len(given) != 1:
+        found = f"not {' and '.join(given)} together" if given else "none is given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign must be given: {found}")
+    if given == ["assign"]:
+        table = _parse_json(options["assign"], "assign", '{"orders":[0,1]}')
+        try:
+            partitions = frozenset((topic, int(index)) for topic, indexes in table.items() for index in indexes)
+        except (TypeError, ValueError):
+            raise _bad_json("assign", options["assign"], '{"orders":[0,1]}') from None
+        if not partitions:
+            raise OptionError("option 'assign' names no partition: write e.g. {\"orders\":[0,1]}")
+        return partitions, None, None
+    if given == ["subscribe"]:
+        topics = frozenset(name.strip() for name in options["subscribe"].split(",") if name.strip())
+        if not topics:
+            raise OptionError(f"option 'subscribe' is '{options['subscribe']}': name one topic, or several with commas")
+        return None, topics, None
+    pattern = options["subscribepattern"].strip()
+    if not pattern:
+        raise OptionError("option 'subscribePattern' is empty: write a regular expression for topic names")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from None
+    return None, None, pattern
+
+
+def _parse_limit(options: dict[str, str], side: str, default: Literal["earliest", "latest"]) -> OffsetLimit:
+    """Spark's order: one timestamp for all, timestamps by partition, offsets."""
+    if (text := options.get(f"{side}timestamp")) is not None:
+        number = read_int(options, f"{side}Timestamp", least=0)
+        assert number is not None, text
+        return OffsetLimit("timestamp", timestamp_ms=number, option=f"{side}Timestamp")
+    name = f"{side}OffsetsByTimestamp"
+    if (text := options.get(name.lower())) is not None:
+        example = '{"orders":{"0":1790000000000}}'
+        return OffsetLimit("timestamps", _partition_table(text, name, example, least=0), option=name)
+    name = f"{side}Offsets"
+    text = options.get(name.lower(), default).strip()
+    if text.lower() == "earliest":
+        return OffsetLimit("earliest", option=name)
+    if text.lower() == "latest":
+        return OffsetLimit("latest", option=name)
+    example = 'earliest, latest or {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest)'
+    return OffsetLimit("offsets", _partition_table(text, name, example, least=EARLIEST), option=name)
+
+
+def _partition_table(text: str, name: str, example: str, *, least: int) -> PartitionOffsets:
+    table = _parse_json(text, name, example)
+    try:
+        found = {(topic, int(index)): int(value) for topic, row in table.items() for index, value in row.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise _bad_json(name, text, example) from None
+    if any(value < least or index < 0 for (_, index), value in found.items()):
+        raise _bad_json(name, text, example)
+    return found
+
+
+def _parse_json(text: str, name: str, example: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+    except ValueError:
+        raise _bad_json(name, text, example) from None
+    if not isinstance(table, dict):
+        raise _bad_json(name, text, example)
+    return table
+
+
+def _bad_json(name: str, text: str, example: str) -> OptionError:
+    return OptionError(f"option '{name}' is '{text}': write {example}")
+
+
+def _group_id(options: dict[str, str], kafka: dict[str, str]) -> str | None:
+    """The group whose offsets show the progress: named by the user, else after what is read."""
+    if not read_bool(options, "publishProgress", default=True):
+        return None
+    if kafka.get("group.id"):
+        return kafka["group.id"]
+    topics = options.get("subscribe") or options.get("subscribepattern") or options.get("assign", "")
+    return f"{options.get('groupidprefix', 'spark')}-{re.sub(r'[^a-zA-Z0-9._-]+', '-', topics).strip('-')}"
+
+
+def shown(partitions: Any) -> str:
+    """Partitions as people write them."""
+    return ", ".join(f"{topic}-{index}" for topic, index in sorted(partitions)) or "none"
