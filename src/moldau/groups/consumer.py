@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from moldau.groups.classic import Protocols
+from moldau.groups.delivery import Delivery
 from moldau.groups.records import Epochs, TopicPartition, epochs_from_record, epochs_to_record
 from moldau.wire import messages as m
 
@@ -124,6 +125,7 @@ class ConsumerGroup:
     metadata_expired: bool = True
     """A topic the group reads may have changed: the next heartbeat looks."""
     regex_resolution_pending: bool = False
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -264,6 +266,7 @@ class ConsumerGroup:
                 del self.static_members[former.instance_id]
         if member is None:
             self.members.pop(member_id, None)
+            self.deliveries.pop(member_id, None)
         else:
             self.members[member_id] = member
             self._tally(member, 1)

@@ -31,6 +31,7 @@ from moldau.groups.consumer_steps import (
     update_target,
     write_current,
 )
+from moldau.groups.delivery import Delivery
 from moldau.groups.effects import GroupFailure, RequestContext
 from moldau.groups.records import Epochs, TopicPartition, by_topic
 from moldau.groups.state import ShardState
@@ -141,14 +142,18 @@ def _heartbeat(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, cont
     )
     restart_session(state, group, updated)
     override = state.overrides(group.group_id).consumer_heartbeat_interval_ms
+    interval_ms = state.config.consumer_heartbeat_interval_ms if override is None else override
     response = m.ConsumerGroupHeartbeatResponse(
-        member_id=member_id,
-        member_epoch=updated.member_epoch,
-        heartbeat_interval_ms=state.config.consumer_heartbeat_interval_ms if override is None else override,
+        member_id=member_id, member_epoch=updated.member_epoch, heartbeat_interval_ms=interval_ms
     )
+    delivery = group.deliveries.setdefault(member_id, Delivery())
+    if owned is not None:
+        delivery.reported = owned
     former_assigned: Epochs = known.assigned if known is not None else {}
-    if joining or _is_full(request) or updated.assigned != former_assigned:
+    is_news = joining or _is_full(request) or updated.assigned != former_assigned
+    if is_news or delivery.is_due(updated.assigned.keys(), interval_ms, state.now.monotonic_ms):
         response.assignment = assignment_for_response(updated.assigned)
+        delivery.told_ms = state.now.monotonic_ms
     state.respond(context.request_id, response)
 
 

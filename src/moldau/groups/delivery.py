@@ -1,0 +1,33 @@
+"""Has a member heard what it was assigned?
+
+An answer can come too late: librdkafka waits for one heartbeat interval, then sends its next heartbeat as if nothing
+had happened. What the answer gave or took away would stay unknown to the member, and the partitions without a reader.
+So an assignment that differs from what the member last said it owns is told again, once per heartbeat interval. (Kafka
+tells it once, and relies on the client to ask for all after a failure, as the Java client does.)
+
+Soft state: a coordinator that has just loaded the group waits for the next assignment, since whoever lost it meanwhile
+asks for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from moldau.groups.records import TopicPartition
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What passed between the coordinator and one member."""
+
+    reported: Set[TopicPartition] | None = None
+    """What the member last said it owns; None: it did not, to this coordinator."""
+    told_ms: float | None = None
+    """When it was last told its assignment, on the monotonic clock."""
+
+    def is_due(self, assigned: Set[TopicPartition], interval_ms: int, now_ms: float) -> bool:
+        """Must the assignment be told, although it is not new?"""
+        if self.told_ms is None or self.reported == assigned:
+            return False
+        return now_ms - self.told_ms >= interval_ms
