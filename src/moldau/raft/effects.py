@@ -1,0 +1,92 @@
+"""What a replica wants done, in order. `Persist` must be durable before anything after it is done or said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.raft.election_state import ElectionState
+from moldau.raft.log_facts import SnapshotId
+from moldau.raft.messages import Request
+from moldau.raft.voters import Address, ReplicaKey
+
+
+@dataclass(slots=True, frozen=True)
+class Persist:
+    """Write `quorum-state`, and flush it."""
+
+    state: ElectionState
+
+
+@dataclass(slots=True, frozen=True)
+class Send:
+    """Send, and tell `Raft.on_answer` or `Raft.on_failure` what came of it, once."""
+
+    node_id: int
+    address: Address
+    request: Request
+
+
+@dataclass(slots=True, frozen=True)
+class AppendLeaderChange:
+    """The first record of a leader's epoch. Appended at once; flushing may follow."""
+
+    epoch: int
+    voters: tuple[ReplicaKey, ...]
+    granting: tuple[ReplicaKey, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Append:
+    """Batches from the leader of `epoch`, to be appended at once as they are; flushing may follow."""
+
+    records: bytes | memoryview
+    epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class Truncate:
+    """Remove what is at or after `offset`: the leader does not have it, so it was never committed."""
+
+    offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class HighWatermarkChanged:
+    """Everything before `offset` is committed."""
+
+    offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class LeaderChanged:
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotChunk:
+    """A part of a snapshot that is being fetched; position 0 begins a new one."""
+
+    snapshot: SnapshotId
+    position: int
+    data: bytes | memoryview
+
+
+@dataclass(slots=True, frozen=True)
+class InstallSnapshot:
+    """The snapshot is complete: it replaces the log, which goes on after it."""
+
+    snapshot: SnapshotId
+
+
+Effect = (
+    Persist
+    | Send
+    | AppendLeaderChange
+    | Append
+    | Truncate
+    | HighWatermarkChanged
+    | LeaderChanged
+    | SnapshotChunk
+    | InstallSnapshot
+)

@@ -1,0 +1,128 @@
+"""The roles of a replica, one object each: what it remembers while it has the role, and how it votes then.
+
+    Unattached   knows no leader; waits for one, or for the time to ask for votes
+    Follower     fetches from the leader
+    Prospective  lost its leader: asks whether an election would be won (pre-vote), disturbing nobody
+    Candidate    asks for votes in an epoch of its own
+    Leader       (in `leader`) has the log that counts
+    Resigned     led this epoch and will not again: helps the others to elect
+
+Observers are Unattached or Follower, with a deadline that never comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from moldau.raft.log_facts import SnapshotId
+from moldau.raft.messages import Vote
+from moldau.raft.voters import Address, ReplicaKey, VoterSet
+
+NEVER = float("inf")
+
+
+class Outcome(Enum):
+    OPEN = 0
+    WON = 1
+    LOST = 2
+
+
+@dataclass(slots=True)
+class Ballots:
+    """The votes of one election, or pre-vote. Only the voters of the set it was called with count."""
+
+    voters: VoterSet
+    granted: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
+
+    @property
+    def outcome(self) -> Outcome:
+        majority = self.voters.majority
+        if sum(1 for each in self.voters if each.key.id in self.granted) >= majority:
+            return Outcome.WON
+        left = sum(1 for each in self.voters if each.key.id not in self.rejected)
+        return Outcome.LOST if left < majority else Outcome.OPEN
+
+    def unanswered(self) -> list[ReplicaKey]:
+        answered = self.granted | self.rejected
+        return [each.key for each in self.voters if each.key.id not in answered]
+
+    def note(self, node_id: int, *, granted: bool) -> None:
+        (self.granted if granted else self.rejected).add(node_id)
+
+
+@dataclass(slots=True)
+class Unattached:
+    epoch: int
+    deadline_ms: float
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+
+    def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
+        if vote.pre_vote:
+            return up_to_date
+        if self.voted is not None:
+            return self.voted == vote.candidate
+        return self.leader_id is None and up_to_date
+
+
+@dataclass(slots=True)
+class Follower:
+    epoch: int
+    deadline_ms: float
+    leader_id: int
+    address: Address
+    voted: ReplicaKey | None = None
+    # Whoever hears from its leader does not help to depose it.
+    has_fetched: bool = False
+    snapshot: SnapshotId | None = None
+    snapshot_position: int = 0
+
+    def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
+        return vote.pre_vote and up_to_date and not self.has_fetched
+
+
+@dataclass(slots=True)
+class Prospective:
+    epoch: int
+    deadline_ms: float
+    ballots: Ballots
+    leader_id: int | None = None
+    address: Address | None = None
+    voted: ReplicaKey | None = None
+
+    def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
+        if vote.pre_vote:
+            return up_to_date
+        if self.voted is not None:
+            return self.voted == vote.candidate
+        return self.leader_id is None and up_to_date
+
+
+@dataclass(slots=True)
+class Candidate:
+    epoch: int
+    deadline_ms: float
+    ballots: Ballots
+    voted: ReplicaKey  # itself
+    # Lost: wait a little before asking again, each a different time.
+    is_backing_off: bool = False
+    leader_id: int | None = None
+
+    def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
+        return vote.pre_vote and up_to_date
+
+
+@dataclass(slots=True)
+class Resigned:
+    epoch: int
+    deadline_ms: float
+    leader_id: int | None  # itself: nobody else can win this epoch
+    candidates: tuple[ReplicaKey, ...]
+    voted: ReplicaKey | None = None
+    # Voters that know already.
+    told: set[int] = field(default_factory=set)
+
+    def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
+        return vote.pre_vote and up_to_date
