@@ -177,21 +177,21 @@ def test_verification(producer: Producer) -> None:
     header = read_header(batch([b"x"], producer=(7, 0, 0), transactional=True))
     state = producer.state
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header, None)
+        state.check_verified(header.producer_id, None)
     guard = state.start_verification(7, 0, 0, START_MS, supports_epoch_bump=True)
     assert guard is not None
     assert state.start_verification(7, 0, 0, START_MS, supports_epoch_bump=True) is guard
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header, object())
-    state.check_verified(header, guard)
+        state.check_verified(header.producer_id, object())
+    state.check_verified(header.producer_id, guard)
     with pytest.raises(OutOfOrderSequence):
         producer.send(1, transactional=True)  # a transaction of version 2 begins with sequence 0
     producer.send(0, transactional=True)
     assert state.start_verification(7, 1, 0, START_MS, supports_epoch_bump=True) is None  # open here
-    state.check_verified(header, None)
+    state.check_verified(header.producer_id, None)
     producer.end(commit=False)
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header, guard)  # a late answer about the former transaction
+        state.check_verified(header.producer_id, guard)  # a late answer about the former transaction
 
 
 def test_verification_remembers_the_lowest_sequence(producer: Producer) -> None:

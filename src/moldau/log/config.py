@@ -46,6 +46,8 @@ _CODECS = {
 
 @dataclass(slots=True, frozen=True)
 class LogConfig:
+    """The settings of one log; names and defaults are those of topic configs."""
+
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0
@@ -78,6 +80,7 @@ class LogConfig:
     target_codec: Codec | None = field(init=False)
     stamps_append_time: bool = field(init=False)
     must_read_records: bool = field(init=False)
+    takes_batches_as_they_are: bool = field(init=False)  # nothing of a batch is rewritten, no record is looked at
     max_segment_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +91,8 @@ class LogConfig:
         derive("target_codec", self.compression_type.codec)
         derive("stamps_append_time", self.message_timestamp_type is TimestampType.LOG_APPEND_TIME)
         derive("must_read_records", compact or self.message_timestamp_before_max_ms != LONG_MAX)
+        rewrites = self.stamps_append_time or self.target_codec is not None
+        derive("takes_batches_as_they_are", not rewrites and not self.must_read_records)
         # A compacted log rolls early enough that nothing stays uncompacted beyond the bound on the lag.
         lag_ms = self.max_compaction_lag_ms if compact and self.max_compaction_lag_ms > 0 else LONG_MAX
         derive("max_segment_ms", min(self.segment_ms, lag_ms))

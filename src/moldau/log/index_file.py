@@ -9,10 +9,11 @@ before the records are written); `trim` cuts them to size, and a trimmed file is
 from moldau.seams import Disk, MappedFile
 
 _FIRST_RESERVE_BYTES = 4096
+_NOTHING = memoryview(b"")
 
 
 class IndexFile:
-    __slots__ = ("_disk", "_mapped", "capacity", "count", "entry_bytes", "max_entries", "path")
+    __slots__ = ("_disk", "_mapped", "capacity", "count", "entry_bytes", "mapped_view", "max_entries", "path")
 
     def __init__(self, disk: Disk, path: str, entry_bytes: int, max_bytes: int, count: int) -> None:
         self._disk = disk
@@ -22,17 +23,23 @@ class IndexFile:
         self.max_entries = max_bytes // entry_bytes
         self.count = count
         self.capacity = 0  # entries that fit into the mapping
+        self.mapped_view = _NOTHING  # the mapping, while there is one
 
     @property
     def view(self) -> memoryview:
         """The mapped bytes; entries beyond `count` are reserve."""
-        mapped = self._mapped
-        if mapped is None:
-            if not self.count:
-                return memoryview(b"")
-            mapped = self._mapped = self._disk.map(self.path, self.count * self.entry_bytes)
-            self.capacity = self.count
-        return mapped.view
+        if self._mapped is None and self.count:
+            self._map(self.count * self.entry_bytes)
+        return self.mapped_view
+
+    def _map(self, size: int) -> None:
+        """Map the file, growing or cutting it to `size`."""
+        if self._mapped is None:
+            self._mapped = self._disk.map(self.path, size)
+        else:
+            self._mapped.resize(size)
+        self.mapped_view = self._mapped.view
+        self.capacity = size // self.entry_bytes
 
     def reserve(self, entries: int = 1) -> memoryview:
         """Make room for more entries, as far as there may be more; OSError if the disk is full. The view of them."""
@@ -42,13 +49,8 @@ class IndexFile:
             limit = self.max_entries * self.entry_bytes
             size = max(needed, min(limit, max(_FIRST_RESERVE_BYTES, 2 * len(view))))
             size -= size % self.entry_bytes
-            if self._mapped is None:
-                self._mapped = self._disk.map(self.path, size)
-            else:
-                self._mapped.resize(size)
-            view = self._mapped.view
-            self.capacity = len(view) // self.entry_bytes
-        return view
+            self._map(size)
+        return self.mapped_view
 
     def truncate(self, count: int) -> None:
         self.count = count
@@ -57,12 +59,10 @@ class IndexFile:
         """Cut the file to its entries, creating it if there are none: a segment at rest has all its files."""
         size = self.count * self.entry_bytes
         if self._mapped is not None:
-            if len(self._mapped.view) != size:
-                self._mapped.resize(size)
-                self.capacity = self.count
+            if len(self.mapped_view) != size:
+                self._map(size)
         elif not self._disk.exists(self.path) or self._disk.file_size(self.path) != size:
-            self._mapped = self._disk.map(self.path, size)
-            self.capacity = self.count
+            self._map(size)
 
     def flush(self) -> None:
         self._disk.flush_file(self.path)  # stores into the mapping are in the file's own pages
@@ -70,6 +70,7 @@ class IndexFile:
     def release(self) -> None:
         """Unmap, keeping the file as it is: the next look maps it again."""
         if self._mapped is not None:
+            self.mapped_view = _NOTHING
             self._mapped.close()
             self._mapped = None
             self.capacity = 0

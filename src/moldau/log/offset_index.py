@@ -35,7 +35,7 @@ class OffsetIndex:
     def append(self, offset: int, position: int) -> None:
         file = self.file
         count = file.count
-        view = file.view if count < file.capacity else file.reserve()
+        view = file.mapped_view if count < file.capacity else file.reserve()
         _pack_entry(view, count * ENTRY_BYTES, offset - self.base_offset, position)
         file.count = count + 1
 

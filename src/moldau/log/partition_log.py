@@ -27,9 +27,9 @@ from moldau.log.errors import (
 )
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
-from moldau.log.producer_state import AppendOrigin, ProducerState
+from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerState
 from moldau.log.replay import rebuild_producer_state
-from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, append_info
+from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, new_tuple
 from moldau.log.retention import deletable_segments
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
@@ -38,7 +38,8 @@ from moldau.log.time_index import NO_TIMESTAMP
 from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validation import read_marker, validate_for_leader
-from moldau.records import BatchHeader, CorruptBatch, EndTransactionMarker, check_crc, iter_batches, stamp
+from moldau.records import BatchHeader, CorruptBatch, EndTransactionMarker, check_crc, iter_batches
+from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields, as_header, pack_place
 from moldau.seams import FileRegion
 
 WritableBuffer = bytearray | memoryview
@@ -68,7 +69,7 @@ class PartitionLog:
     ) -> None:
         self.context = context
         self._disk = context.disk
-        self._clock = context.clock
+        self._wall_ms = context.clock.wall_ms
         self.topic = topic
         self.partition = partition
         self.config = config
@@ -146,48 +147,56 @@ class PartitionLog:
         if self._failure is not None or self._untouched:
             self._before_first_append()
         config = self.config
-        now_ms = self._clock.wall_ms()
-        buffer, header, size, max_timestamp, log_append_time = validate_for_leader(buffer, config, origin, now_ms)
+        now_ms = self._wall_ms()
+        buffer, fields, size, max_timestamp, append_time = validate_for_leader(buffer, config, origin, now_ms)
         base_offset = self.log_end_offset
-        last_offset = base_offset + header[6]
-        has_producer = header[9] >= 0
+        last_offset = base_offset + fields[6]
+        has_producer = fields[9] >= 0
         marker: EndTransactionMarker | None = None
         if has_producer:
-            if header.is_control:
-                marker = read_marker(buffer, header)
-                if marker is not None:
-                    self.producers.check_marker(header, marker, transaction_version)
+            if fields[5] & CONTROL_FLAG:
+                marker = self._check_marker(buffer, as_header(fields), transaction_version)
             else:
-                duplicate = self.producers.check_data(header, origin)
+                duplicate = self.producers.check_data(fields, origin)
                 if duplicate is not None:
-                    return AppendInfo(
-                        duplicate.first_offset,
-                        duplicate.last_offset,
-                        duplicate.timestamp,
-                        duplicate.timestamp,  # told to the producer whatever the topic's timestamp type is
-                        self.log_start_offset,
-                        0,
-                        duplicate=True,
-                    )
-                if config.transaction_partition_verification_enable and header.is_transactional:
-                    self.producers.check_verified(header, verification_guard)
+                    return self._repeated(duplicate)
+                if config.transaction_partition_verification_enable and fields[5] & TRANSACTIONAL_FLAG:
+                    self.producers.check_verified(fields[9], verification_guard)
         try:
-            if self._must_roll(size, last_offset, max_timestamp, now_ms):
+            segment = self._segments.active
+            if not segment.has_room(size, last_offset, max_timestamp, config) and self._must_roll(
+                size, last_offset, max_timestamp, now_ms
+            ):
                 self.roll()
+                segment = self._segments.active
             if leader_epoch != self.epochs.latest:
                 self.epochs.assign(leader_epoch, base_offset)
-            stamp(buffer, 0, base_offset, leader_epoch)
-            self._segments.active.append(buffer, last_offset, max_timestamp)
-            self.log_end_offset = last_offset + 1
+            pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
+            segment.append(buffer, last_offset, max_timestamp)
+            self.log_end_offset = next_offset = last_offset + 1
             if has_producer:
-                self._note_producer(header, base_offset, max_timestamp, marker)
+                self._note_producer(fields, base_offset, max_timestamp, marker)
         except OSError as error:
             raise self.fail(error) from error
-        self.producers.map_end_offset = last_offset + 1
-        needs_flush = last_offset + 1 - self._durability.flushed_offset >= config.flush_messages
-        return append_info(
-            (base_offset, last_offset, max_timestamp, log_append_time, self.log_start_offset, size, False, needs_flush)
+        self.producers.map_end_offset = next_offset
+        needs_flush = next_offset - self._durability.flushed_offset >= config.flush_messages
+        return new_tuple(
+            AppendInfo,
+            (base_offset, last_offset, max_timestamp, append_time, self.log_start_offset, size, False, needs_flush),
         )
+
+    def _check_marker(
+        self, buffer: WritableBuffer, header: BatchHeader, transaction_version: int
+    ) -> EndTransactionMarker | None:
+        marker = read_marker(buffer, header)
+        if marker is not None:
+            self.producers.check_marker(header, marker, transaction_version)
+        return marker
+
+    def _repeated(self, batch: BatchMetadata) -> AppendInfo:
+        """The producer's time is told whatever the topic's timestamp type is."""
+        first, last, timestamp = batch.first_offset, batch.last_offset, batch.timestamp
+        return AppendInfo(first, last, timestamp, timestamp, self.log_start_offset, 0, duplicate=True)
 
     def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> AppendInfo:
         """Append whole batches as the leader stamped them; a cut-off one at the end is left out.
@@ -199,7 +208,7 @@ class PartitionLog:
         batches = self._check_followed(buffer, leader_epoch)
         if not batches:
             return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, -1, self.log_start_offset, 0)
-        now_ms = self._clock.wall_ms()
+        now_ms = self._wall_ms()
         view = memoryview(buffer)
         try:
             run: list[tuple[int, BatchHeader]] = []
@@ -269,13 +278,14 @@ class PartitionLog:
         self.producers.map_end_offset = self.log_end_offset
 
     def _note_producer(
-        self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: EndTransactionMarker | None
+        self, fields: HeaderFields, base_offset: int, max_timestamp: int, marker: EndTransactionMarker | None
     ) -> None:
-        if not header.is_control:
-            self.producers.update_data(header, base_offset, max_timestamp)
+        if not fields[5] & CONTROL_FLAG:
+            self.producers.update_data(fields, base_offset, max_timestamp)
             return
         if marker is None:
             return
+        header = as_header(fields)
         completed = self.producers.update_marker(header, base_offset, marker)
         if completed is not None:
             if completed.aborted:
@@ -509,7 +519,7 @@ class PartitionLog:
     ) -> object | None:
         """Before asking the coordinator about a transaction (KIP-890): pass the guard to the append that follows.
         None means the transaction is open in this partition already, and nothing needs to be asked."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self._wall_ms()
         return self.producers.start_verification(
             producer_id, sequence, epoch, now_ms, supports_epoch_bump=supports_epoch_bump
         )
@@ -520,7 +530,7 @@ class PartitionLog:
 
     def expire_producers(self) -> None:
         """Forget producers silent for longer than `producer.id.expiration.ms`."""
-        self.producers.remove_expired(self._clock.wall_ms(), self.config.producer_id_expiration_ms)
+        self.producers.remove_expired(self._wall_ms(), self.config.producer_id_expiration_ms)
 
     # -- cut
 
@@ -579,7 +589,7 @@ class PartitionLog:
             self._segments.items,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
-            now_ms=self._clock.wall_ms(),
+            now_ms=self._wall_ms(),
             expiration_ms=self.config.producer_id_expiration_ms,
         )
 
@@ -609,7 +619,7 @@ class PartitionLog:
                 log_start_offset=self.log_start_offset,
                 high_watermark=self._high_watermark,
                 log_end_offset=self.log_end_offset,
-                now_ms=self._clock.wall_ms(),
+                now_ms=self._wall_ms(),
             )
             if not count:
                 return 0
@@ -624,7 +634,7 @@ class PartitionLog:
 
     def take_removals(self) -> list[str]:
         """Files whose time has come: remove them off the loop (`disk.remove`), it may take long."""
-        return self._segments.take_removals(self._clock.wall_ms())
+        return self._segments.take_removals(self._wall_ms())
 
     def replace_segments(self, former: list[Segment], cleaned: Segment) -> None:
         """The last step of a compaction; see `Segments.replace`."""
@@ -649,7 +659,7 @@ class PartitionLog:
     @property
     def flush_due(self) -> bool:
         """Whether `flush.ms` demands a flush."""
-        waited_ms = self._clock.wall_ms() - self._durability.last_flush_ms
+        waited_ms = self._wall_ms() - self._durability.last_flush_ms
         return waited_ms >= self.config.flush_ms and self._durability.flushed_offset < self.log_end_offset
 
     def flush(self) -> None:
@@ -666,7 +676,7 @@ class PartitionLog:
 
     def end_flush(self, ticket: FlushTicket) -> None:
         if ticket.truncations == self._durability.truncations:
-            self._durability.flushed(ticket.end_offset, ticket.active_base_offset, self._clock.wall_ms())
+            self._durability.flushed(ticket.end_offset, ticket.active_base_offset, self._wall_ms())
 
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""

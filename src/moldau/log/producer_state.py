@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from moldau.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
 from moldau.records import BatchHeader, EndTransactionMarker
+from moldau.records.batch import TRANSACTIONAL_FLAG, HeaderFields, as_header
 
 BATCHES_KEPT = 5
 NO_EPOCH = -1
@@ -21,6 +22,7 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 _MAX_SEQUENCE = 2**31 - 1
 _EPOCH_MAX = 2**15 - 1
+_new_tuple = tuple.__new__  # a NamedTuple without its constructor, for the hot path: half the time
 
 
 class AppendOrigin(Enum):
@@ -125,9 +127,22 @@ class ProducerState:
 
     # -- checks: no side effects
 
-    def check_data(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
+    def check_data(self, fields: HeaderFields, origin: AppendOrigin) -> BatchMetadata | None:
         """Raise unless the batch may be appended. A repetition is not an error: what was appended then comes back."""
-        entry = self.producers.get(header.producer_id)
+        entry = self.producers.get(fields[9])
+        if (
+            entry is not None
+            and entry.batches
+            and fields[10] == entry.epoch
+            and fields[11] == entry.last_sequence + 1
+            and (entry.txn_first_offset < 0 or fields[5] & TRANSACTIONAL_FLAG)
+        ):
+            return None  # as usual: the next batch of a known producer
+        return self._check_unusual_data(as_header(fields), entry, origin)
+
+    def _check_unusual_data(
+        self, header: BatchHeader, entry: ProducerEntry | None, origin: AppendOrigin
+    ) -> BatchMetadata | None:
         client = origin is AppendOrigin.CLIENT
         if entry is None:
             if client:
@@ -199,19 +214,19 @@ class ProducerState:
 
     # -- updates: after the append
 
-    def update_data(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+    def update_data(self, fields: HeaderFields, base_offset: int, max_timestamp: int) -> None:
         """Note an appended batch; offset and timestamp are passed on their own, as the header is the producer's."""
-        producer_id = header.producer_id
+        _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = fields
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
-        if header.producer_epoch != entry.epoch:
-            entry.set_epoch(header.producer_epoch)
-        last_sequence, delta = header.last_sequence, header.last_offset_delta
-        entry.batches.append(BatchMetadata(last_sequence, base_offset + delta, delta, max_timestamp))
+        if epoch != entry.epoch:
+            entry.set_epoch(epoch)
+        last_sequence = NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + delta) & _MAX_SEQUENCE
+        entry.batches.append(_new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, max_timestamp)))
         entry.last_sequence = last_sequence
         entry.last_timestamp = max_timestamp
-        if header.is_transactional and entry.txn_first_offset < 0:
+        if attributes & TRANSACTIONAL_FLAG and entry.txn_first_offset < 0:
             entry.txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id
         if self._verifications:
@@ -285,14 +300,14 @@ class ProducerState:
             found.lowest_sequence = min(found.lowest_sequence, sequence)
         return found.guard
 
-    def check_verified(self, header: BatchHeader, guard: object | None) -> None:
+    def check_verified(self, producer_id: int, guard: object | None) -> None:
         """Raise unless the batch continues a transaction open here, or comes with the guard of a confirmed one."""
-        entry = self.producers.get(header.producer_id)
+        entry = self.producers.get(producer_id)
         if entry is not None and entry.txn_first_offset >= 0:
             return
-        found = self._verifications.get(header.producer_id)
+        found = self._verifications.get(producer_id)
         if guard is None or found is None or found.guard is not guard:
-            raise InvalidTxnState(f"producer {header.producer_id} wrote to a transaction the coordinator did not open")
+            raise InvalidTxnState(f"producer {producer_id} wrote to a transaction the coordinator did not open")
 
     # -- expiry
 

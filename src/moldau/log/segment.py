@@ -190,6 +190,18 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
+    def has_room(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
+        """Whether a batch certainly belongs here; a log that hears no looks closer."""
+        first = self.first_timestamp
+        return (
+            first is not None
+            and first >= 0
+            and max_timestamp - first <= config.max_segment_ms - self.roll_jitter_ms
+            and self.size + size <= config.segment_bytes
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and not self.index_full
+        )
+
     def append(self, buffer: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end. OSError leaves the segment unchanged."""
         position = self.size
@@ -213,7 +225,7 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(known[0], known[1])
             self._unindexed_bytes = size
-            self.index_full = self.offset_index.is_full or self.time_index.is_full
+            self.index_full = offsets.count >= offsets.max_entries or times.count >= times.max_entries - 1
         else:
             self._unindexed_bytes += size
 

@@ -58,7 +58,7 @@ class TimeIndex:
             return
         file = self.file
         count = file.count
-        view = file.view if count < file.capacity else file.reserve()
+        view = file.mapped_view if count < file.capacity else file.reserve()
         _pack_entry(view, count * ENTRY_BYTES, timestamp, offset - self.base_offset)
         file.count = count + 1
         self._last = TimestampOffset(timestamp, offset)

@@ -18,6 +18,7 @@ from moldau.log.errors import (
 )
 from moldau.log.producer_state import AppendOrigin
 from moldau.records import (
+    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     Codec,
@@ -33,56 +34,81 @@ from moldau.records import (
     recompress,
     stamp_log_append_time,
 )
-from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, LOG_APPEND_TIME_FLAG, MAGIC, MAGIC_AT
+from moldau.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    MAGIC_AT,
+    MIN_BATCH_LENGTH,
+    HeaderFields,
+    as_header,
+    unpack_header,
+)
+from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
+_CLIENT = AppendOrigin.CLIENT  # looking into an Enum takes as long as unpacking a header
 _LAST_CODEC = int(max(Codec))
 _LENGTH_MIN = 14  # of any format Kafka ever had: shorter is damage
 
 
-# The batch to write, its header, its size, its largest timestamp, and the append time if the topic stamps one, or -1.
-ValidBatch = tuple[WritableBuffer, BatchHeader, int, int, int]
+# The batch to write, its header's fields, its size, its largest timestamp, and the append time or -1.
+ValidBatch = tuple[WritableBuffer, HeaderFields, int, int, int]
 
 
 def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> ValidBatch:
-    """The one batch of a produce request, checked and brought into the topic's shape."""
-    try:
-        header = read_header(buffer)
-        size = LOG_OVERHEAD_BYTES + header[1]
-        if size != len(buffer):
-            buffer = _only_batch(buffer, size)
-        if size > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
-            raise _too_large(size, config)
-        check_crc(buffer, 0, header)
-    except CorruptBatch as error:
-        raise _unreadable(buffer, error) from error
-    base_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, _, base_sequence, count = header
-    if origin is AppendOrigin.CLIENT and (
-        base_offset or attributes & CONTROL_FLAG or not count or (producer_id >= 0 and base_sequence < 0)
+    """The one batch of a produce request, checked and brought into the topic's shape.
+
+    Every append comes through here, so the header is unpacked once and stays a plain tuple: a `BatchHeader` is made
+    only by those who must explain or rewrite something.
+    """
+    if len(buffer) < HEADER_BYTES:
+        raise _unreadable(buffer)
+    fields: HeaderFields = unpack_header(buffer)
+    base_offset, length, _, magic, crc, attributes, delta, _, max_timestamp, producer_id, _, sequence, count = fields
+    if magic != MAGIC or length < MIN_BATCH_LENGTH or delta < 0 or count < 0:
+        raise _unreadable(buffer)
+    size = LOG_OVERHEAD_BYTES + length
+    if size != len(buffer):
+        buffer = _only_batch(buffer, size)
+    if size > config.max_message_bytes and origin is not AppendOrigin.RAFT_LEADER:
+        raise _too_large(size, config)
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    if crc32c(view[ATTRIBUTES_AT:]) != crc:
+        raise _unreadable(buffer)
+    if origin is _CLIENT and (
+        base_offset or attributes & CONTROL_FLAG or not count or (producer_id >= 0 and sequence < 0)
     ):
-        raise _refuse_client(header)
+        raise _refuse_client(as_header(fields))
     if count != delta + 1:
         raise InvalidRecord(f"the batch says {count} records, its offsets say {delta + 1}")
-    codec = attributes & CODEC_MASK
-    if codec > _LAST_CODEC:
-        raise UnsupportedCompressionType(f"compression type {codec} does not exist")
+    if attributes & CODEC_MASK > _LAST_CODEC:
+        raise UnsupportedCompressionType(f"compression type {attributes & CODEC_MASK} does not exist")
+    if not config.takes_batches_as_they_are:
+        return _bring_into_shape(buffer, as_header(fields), config, now_ms)
+    if max_timestamp - now_ms > config.message_timestamp_after_max_ms or attributes & LOG_APPEND_TIME_FLAG:
+        raise _bad_timestamp(buffer, as_header(fields), config, now_ms)
+    return buffer, fields, size, max_timestamp, -1
+
+
+def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> ValidBatch:
+    """For topics that look into their records, choose the codec, or stamp the time."""
     if config.must_read_records:
         _check_records(buffer, header, config, now_ms)
     target = config.target_codec
-    if target is not None and codec != target and not attributes & CONTROL_FLAG:
+    if target is not None and header.attributes & CODEC_MASK != target and not header.is_control:
         buffer = _recompress(buffer, target, config)
         header = read_header(buffer)
-        size = header.size_bytes
-        if size > config.max_message_bytes:
-            raise _too_large(size, config)
+        if header.size_bytes > config.max_message_bytes:
+            raise _too_large(header.size_bytes, config)
     if config.stamps_append_time:
         stamp_log_append_time(buffer, 0, now_ms)
-        return buffer, header, size, now_ms, now_ms
-    if max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise _too_new(buffer, header, config, now_ms)
-    if attributes & LOG_APPEND_TIME_FLAG:
-        raise InvalidTimestamp("the batch claims LogAppendTime, but the topic's message.timestamp.type is CreateTime")
-    return buffer, header, size, max_timestamp, -1
+        return buffer, header, header.size_bytes, now_ms, now_ms
+    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or header.is_log_append_time:
+        raise _bad_timestamp(buffer, header, config, now_ms)
+    return buffer, header, header.size_bytes, header.max_timestamp, -1
 
 
 def _too_large(size: int, config: LogConfig) -> RecordTooLarge:
@@ -101,8 +127,14 @@ def _only_batch(buffer: WritableBuffer, size: int) -> WritableBuffer:
     return memoryview(buffer)[:size]
 
 
-def _unreadable(buffer: WritableBuffer, error: CorruptBatch) -> LogError:
-    """As Kafka tells them apart: no whole batch, or one of an older format, is invalid; a damaged one is corrupt."""
+def _unreadable(buffer: WritableBuffer) -> LogError:
+    """What is wrong with a batch that cannot be read, found out by looking again, this time closely.
+
+    As Kafka tells them apart: no whole batch, or one of an older format, is invalid; a damaged one is corrupt."""
+    try:
+        check_crc(buffer, 0, read_header(buffer))
+    except CorruptBatch as found:
+        error = found
     if len(buffer) < LOG_OVERHEAD_BYTES:
         return NotOneBatch(f"a produce request must hold one record batch per partition: {error}")
     length = int.from_bytes(buffer[LOG_OVERHEAD_BYTES - 4 : LOG_OVERHEAD_BYTES], "big", signed=True)
@@ -115,8 +147,12 @@ def _unreadable(buffer: WritableBuffer, error: CorruptBatch) -> LogError:
     return CorruptRecord(str(error))
 
 
-def _too_new(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> InvalidTimestamp:
+def _bad_timestamp(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> InvalidTimestamp:
     """Names every record that is to blame."""
+    if header.max_timestamp - now_ms <= config.message_timestamp_after_max_ms:
+        return InvalidTimestamp(
+            "the batch claims LogAppendTime, but the topic's message.timestamp.type is CreateTime: send create times"
+        )
     newest = now_ms + config.message_timestamp_after_max_ms
     too_new: list[tuple[int, str]] = []
     with contextlib.suppress(RecordsError):  # then the header alone is to blame

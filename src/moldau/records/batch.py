@@ -40,6 +40,7 @@ DELETE_HORIZON_FLAG = 0x40
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
+_PLACE = struct.Struct(">qii")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -123,15 +124,18 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
-_as_header: partial[BatchHeader] = partial(tuple.__new__, BatchHeader)  # BatchHeader._make without its check
-_unpack_header = HEADER.unpack_from
+# The fields of a header in order, before anybody gave them names: for the paths every batch takes.
+HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+as_header: partial[BatchHeader] = partial(tuple.__new__, BatchHeader)  # BatchHeader._make without its check
+unpack_header = HEADER.unpack_from
+pack_place = _PLACE.pack_into  # base offset, batch length, leader epoch: `stamp` for those who know the length
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the records after it need not be in the buffer."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(f"{max(0, len(buffer) - position)} bytes are too few for a batch header of {HEADER_BYTES}")
-    header = _as_header(_unpack_header(buffer, position))
+    header = as_header(unpack_header(buffer, position))
     if header[1] < MIN_BATCH_LENGTH or header[3] != MAGIC or header[6] < 0 or header[12] < 0:
         raise CorruptBatch(_what_is_wrong(header))
     return header
