@@ -1,0 +1,369 @@
+"""The network of a simulated world: whole frames between named hosts, late, lost, or never.
+
+A connection keeps its order, as TCP does; different connections overtake each other. Trouble is per direction between
+two hosts: a *cut* swallows everything silently (both ends go on believing in the connection until they give up), a
+*reset* ends it at once, whether or not the other side has handled what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from moldau.seams import Random
+from moldau.seams.network import Disconnected, FrameHandler, Payload, RequestTimedOut
+from tests.simulation.loop import Process, VirtualLoop, current_process
+
+
+def _joined(payload: Payload) -> bytearray:
+    frame = bytearray()
+    for piece in payload:
+        frame += piece if isinstance(piece, bytes | bytearray | memoryview) else piece.read()
+    return frame
+
+
+class Fabric:
+    """All hosts, and how well they hear each other."""
+
+    def __init__(self, loop: VirtualLoop, random: Random) -> None:
+        self.loop = loop
+        self.random = random
+        self.latency_ms = (0.2, 2.0)
+        self.extra_ms: dict[tuple[str, str], float] = {}
+        self.cuts: set[tuple[str, str]] = set()
+        self.listeners: dict[tuple[str, int], SimListener] = {}
+        self.links: dict[int, Link] = {}
+        self.frames = 0
+        self.dropped = 0
+        self._next_id = 0
+        self._next_port = 40_000
+
+    def new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def new_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def delay_s(self, source: str, target: str) -> float:
+        low, high = self.latency_ms
+        ms = low + (high - low) * self.random.fraction() + self.extra_ms.get((source, target), 0.0)
+        return ms / 1000
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self.cuts
+
+    def cut(self, source: str, target: str) -> None:
+        self.cuts.add((source, target))
+
+    def heal(self) -> None:
+        """Everybody hears everybody again; connections that lost frames are ended, as retransmission would find out."""
+        self.cuts.clear()
+        self.extra_ms.clear()
+        for link in list(self.links.values()):
+            if link.lost_frames:
+                link.reset("the network lost part of it")
+
+    def reset(self, source: str, target: str) -> None:
+        """End every connection between the two."""
+        for link in list(self.links.values()):
+            if {link.client_host, link.server_host} == {source, target}:
+                link.reset("connection reset")
+
+    def host_died(self, host: str) -> None:
+        for key in [key for key in self.listeners if key[0] == host]:
+            del self.listeners[key]
+        for link in list(self.links.values()):
+            if host in (link.client_host, link.server_host):
+                link.reset("the peer is gone", dead_host=host)
+
+
+class Link:
+    """One connection: two queues of frames, each in order."""
+
+    def __init__(self, fabric: Fabric, client_host: str, server_host: str) -> None:
+        self.id = fabric.new_id()
+        self.fabric = fabric
+        self.client_host, self.server_host = client_host, server_host
+        self.is_open = True
+        self.lost_frames = False
+        self.client: SimClientConnection
+        self.server: SimServerConnection
+        self._ready_s = {True: 0.0, False: 0.0}
+        fabric.links[self.id] = self
+
+    def send(self, to_server: bool, deliver: Callable[[], None], receiver: Process) -> None:
+        """Hand a frame to the network: `deliver` runs as `receiver` when it arrives, if it does."""
+        fabric = self.fabric
+        ends = (self.client_host, self.server_host) if to_server else (self.server_host, self.client_host)
+        fabric.frames += 1
+        if fabric.is_cut(*ends):
+            fabric.dropped += 1
+            self.lost_frames = True
+            return
+        arrival = max(self._ready_s[to_server], fabric.loop.time() + fabric.delay_s(*ends))
+        self._ready_s[to_server] = arrival
+        _call_as(fabric.loop, receiver, arrival, lambda: self._arrive(ends, deliver))
+
+    def _arrive(self, ends: tuple[str, str], deliver: Callable[[], None]) -> None:
+        if not self.is_open or self.lost_frames:
+            return  # what follows a lost frame is not delivered before it
+        if self.fabric.is_cut(*ends):
+            self.fabric.dropped += 1
+            self.lost_frames = True
+            return
+        deliver()
+
+    def reset(self, reason: str, dead_host: str | None = None) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        del self.fabric.links[self.id]
+        if self.client_host != dead_host:
+            self.client.lost(reason)
+        if self.server_host != dead_host:
+            self.server.lost(reason)
+
+
+def _call_as(loop: VirtualLoop, process: Process, when_s: float, work: Callable[[], None]) -> None:
+    import contextvars
+
+    context = contextvars.copy_context()
+    context.run(current_process.set, process)
+    loop.call_at(when_s, work, context=context)
+
+
+class SimSlot:
+    __slots__ = ("_connection", "closing", "frame", "is_done")
+
+    def __init__(self, connection: SimServerConnection) -> None:
+        self._connection = connection
+        self.frame: bytearray | None = None
+        self.is_done = False
+        self.closing = False
+
+    def complete(self, payload: Payload) -> None:
+        assert not self.is_done, "a slot is completed once"
+        self.frame = _joined(payload)
+        self.is_done = True
+        self._connection.flush()
+
+    def complete_nothing(self) -> None:
+        assert not self.is_done, "a slot is completed once"
+        self.is_done = True
+        self._connection.flush()
+
+    def close(self, reason: str) -> None:
+        self.is_done = True
+        self.closing = True
+        self._connection.flush()
+
+
+class SimServerConnection:
+    """See `moldau.seams.network.Connection`."""
+
+    def __init__(
+        self, link: Link, handler: FrameHandler, listener_name: str, process: Process, local_port: int
+    ) -> None:
+        self.context: Any = None
+        self.id = link.id
+        self.listener_name = listener_name
+        self.peer_host = link.client_host
+        self.peer_port = link.fabric.new_port()
+        self.local_port = local_port
+        self.tls_peer_name = None
+        self.is_tls = False
+        self.is_closed = False
+        self.process = process
+        self._link = link
+        self._handler = handler
+        self._inbox: deque[bytearray] = deque()
+        self._slots: deque[SimSlot] = deque()
+        self._paused = 0
+        self._muted_until_s = 0.0
+        self._is_scheduled = False
+
+    def frame_arrived(self, frame: bytearray) -> None:
+        self._inbox.append(frame)
+        self._schedule()
+
+    def _schedule(self, delay_s: float = 0.0) -> None:
+        if not self._is_scheduled and not self.is_closed:
+            self._is_scheduled = True
+            loop = self._link.fabric.loop
+            _call_as(loop, self.process, loop.time() + delay_s, self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._is_scheduled = False
+        if self.is_closed or self._paused or not self._inbox:
+            return
+        wait_s = self._muted_until_s - self._link.fabric.loop.time()
+        if wait_s > 0:
+            self._schedule(wait_s)
+            return
+        frame = self._inbox.popleft()
+        slot = SimSlot(self)
+        self._slots.append(slot)
+        try:
+            self._handler.on_frame(self, memoryview(frame), slot)
+        except Exception as error:
+            self._link.fabric.loop.failures.append(f"on_frame raised {error!r}")
+            self.close("the handler failed")
+            return
+        if self._inbox:
+            self._schedule()
+
+    def flush(self) -> None:
+        while self._slots and self._slots[0].is_done and not self.is_closed:
+            slot = self._slots.popleft()
+            if slot.closing:
+                self.close("asked for")
+                return
+            if slot.frame is not None:
+                self._link.client.expect(self._link, slot.frame)
+
+    def pause_dispatch(self) -> None:
+        self._paused += 1
+
+    def resume_dispatch(self) -> None:
+        self._paused -= 1
+        assert self._paused >= 0
+        self._schedule()
+
+    def mute_until(self, deadline_ms: float) -> None:
+        self._muted_until_s = max(self._muted_until_s, deadline_ms / 1000)
+
+    def close(self, reason: str, *, flush: bool = False) -> None:
+        if not self.is_closed:
+            self._link.reset(reason)
+
+    def lost(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        loop = self._link.fabric.loop
+        _call_as(loop, self.process, loop.time(), lambda: self._handler.on_disconnect(self, reason))
+
+
+class SimClientConnection:
+    """See `moldau.seams.network.ClientConnection`."""
+
+    def __init__(self, link: Link, process: Process) -> None:
+        self._link = link
+        self._process = process
+        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self.is_closed = False
+
+    def request(self, payload: Payload, *, timeout_ms: float | None = None) -> Awaitable[memoryview]:
+        loop = self._link.fabric.loop
+        future: asyncio.Future[memoryview] = loop.create_future()
+        if self.is_closed:
+            future.set_exception(Disconnected("the connection is closed"))
+            return future
+        self._waiting.append(future)
+        self.send(payload)
+        if timeout_ms is not None:
+            timer = loop.call_later(timeout_ms / 1000, self._timed_out, future, timeout_ms)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future
+
+    def send(self, payload: Payload) -> None:
+        if self.is_closed:
+            raise Disconnected("the connection is closed")
+        frame = _joined(payload)
+        server = self._link.server
+        self._link.send(True, lambda: server.frame_arrived(frame), server.process)
+
+    def expect(self, link: Link, frame: bytearray) -> None:
+        """The server answers: the oldest waiting request gets it when it arrives."""
+        link.send(False, lambda: self._answered(frame), self._process)
+
+    def _answered(self, frame: bytearray) -> None:
+        if self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(memoryview(frame))
+
+    def _timed_out(self, future: asyncio.Future[memoryview], timeout_ms: float) -> None:
+        if not future.done():
+            future.set_exception(RequestTimedOut(f"no response within {timeout_ms} ms"))
+            self._link.reset("a request timed out")
+
+    async def close(self) -> None:
+        self._link.reset("closed by the client")
+
+    def lost(self, reason: str) -> None:
+        self.is_closed = True
+        waiting, self._waiting = self._waiting, deque()
+        loop = self._link.fabric.loop
+
+        def tell() -> None:
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(Disconnected(reason))
+
+        _call_as(loop, self._process, loop.time(), tell)
+
+
+class SimListener:
+    def __init__(self, fabric: Fabric, host: str, port: int, handler: FrameHandler, name: str) -> None:
+        self.host, self.port, self.name = host, port, name
+        self.handler = handler
+        self.process = current_process.get()
+        self._fabric = fabric
+
+    async def close(self) -> None:
+        self._fabric.listeners.pop((self.host, self.port), None)
+
+
+class SimNetwork:
+    """What one process sees of the fabric; see `moldau.seams.network.Network`."""
+
+    def __init__(self, fabric: Fabric, host: str) -> None:
+        self._fabric = fabric
+        self.host = host
+
+    async def listen(
+        self, host: str, port: int, handler: FrameHandler, *, name: str, tls: object = None, **_: Any
+    ) -> SimListener:
+        port = port or self._fabric.new_port()
+        key = (self.host, port)
+        if key in self._fabric.listeners:
+            raise OSError(f"{key} is in use")
+        listener = self._fabric.listeners[key] = SimListener(self._fabric, self.host, port, handler, name)
+        return listener
+
+    async def connect(
+        self, host: str, port: int, *, tls: object = None, timeout_ms: float = 30_000
+    ) -> SimClientConnection:
+        fabric, here = self._fabric, self.host
+        if fabric.is_cut(here, host) or fabric.is_cut(host, here):
+            await asyncio.sleep(timeout_ms / 1000)
+            raise RequestTimedOut(f"no answer from {host}:{port} within {timeout_ms} ms")
+        await asyncio.sleep(fabric.delay_s(here, host) + fabric.delay_s(host, here))
+        listener = fabric.listeners.get((host, port))
+        if listener is None or fabric.is_cut(here, host):
+            raise Disconnected(f"nobody listens on {host}:{port}")
+        link = Link(fabric, here, host)
+        link.client = SimClientConnection(link, current_process.get())
+        link.server = SimServerConnection(link, listener.handler, listener.name, listener.process, listener.port)
+        server = link.server
+        _call_as(fabric.loop, listener.process, fabric.loop.time(), lambda: listener.handler.on_connect(server))
+        return link.client
+
+    async def stop(self, drain_ms: float) -> None:
+        fabric = self._fabric
+        for key in [key for key in fabric.listeners if key[0] == self.host]:
+            del fabric.listeners[key]
+        deadline_s = fabric.loop.time() + drain_ms / 1000
+        mine = [link for link in fabric.links.values() if self.host in (link.client_host, link.server_host)]
+        while fabric.loop.time() < deadline_s and any(
+            link.server._slots for link in mine if link.is_open and link.server_host == self.host
+        ):
+            await asyncio.sleep(0.01)
+        for link in mine:
+            link.reset("we stop")
+        await asyncio.sleep(0)
