@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ from moldau.controller.delta import ImageDelta
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.log_manager import LogManager
 from moldau.seams import Clock, Random
-from moldau.seams.network import Connection
+from moldau.seams.network import Connection, Network
 from moldau.timers.purgatory import Purgatory
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
+    from moldau.broker.channels import Channels
     from moldau.broker.controller import LocalController
     from moldau.broker.fetch_sessions import FetchSessions
     from moldau.broker.flusher import Flusher
@@ -46,6 +48,10 @@ class Broker:
     wheel: TimingWheel
     logs: LogManager
     fetch_sessions: FetchSessions
+    network: Network
+    # For whatever would block the loop. If it was given to us, it is the only one: no other threads then.
+    executor: Executor
+    has_own_threads: bool = True
     image: ClusterImage = EMPTY_IMAGE
     broker_epoch: int = -1
     replicas: ReplicaManager = field(init=False)
@@ -57,6 +63,7 @@ class Broker:
     _transactions: TransactionCoordinator | None = None
     _producer_ids: ProducerIds | None = None
     _telemetry: Telemetry | None = None
+    _channels: Channels | None = None
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
     fetch_purgatory: Purgatory = field(init=False)
@@ -66,6 +73,19 @@ class Broker:
     def __post_init__(self) -> None:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
+
+    @property
+    def channels(self) -> Channels:
+        """To the other nodes."""
+        if self._channels is None:
+            from moldau.broker.channels import Channels
+
+            self._channels = Channels(self.network, f"node-{self.node_id}")
+        return self._channels
+
+    async def close_channels(self) -> None:
+        if self._channels is not None:
+            await self._channels.close()
 
     @property
     def groups(self) -> GroupCoordinator:

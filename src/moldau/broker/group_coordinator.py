@@ -222,7 +222,9 @@ class _ActiveShard:
             now = self._coordinator.now()
             self.carry_out(self.state.on_regexes_resolved(wanted.group_id, found, view.version, now))
 
-        self._broker.loop.run_in_executor(None, resolve, wanted.regexes, names).add_done_callback(on_done)
+        self._broker.loop.run_in_executor(self._broker.executor, resolve, wanted.regexes, names).add_done_callback(
+            on_done
+        )
 
     def _append(self, effects: Effects, records: Sequence[Record]) -> ErrorCode | None:
         options = guard = None

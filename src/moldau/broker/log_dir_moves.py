@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.controller.directories import assign_replicas_to_dirs
@@ -101,7 +101,9 @@ class LogDirMoves:
         request = kind(broker.node_id, broker.broker_epoch, [directory])
         await broker.controller.submit(assign_replicas_to_dirs, request)
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def _executor(self) -> Executor:
+        if not self._broker.has_own_threads:
+            return self._broker.executor
         if self._threads is None:
             # Copies take as long as they take: they must not keep flushes and checkpoints waiting for a thread.
             self._threads = ThreadPoolExecutor(len(self._broker.logs.dirs), thread_name_prefix="moldau-move")

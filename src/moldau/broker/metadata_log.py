@@ -14,6 +14,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
@@ -41,13 +42,19 @@ class MetadataLog:
     """Belongs to the event loop."""
 
     def __init__(
-        self, context: LogContext, log_dir: str, node_id: int, publish: Callable[[ClusterImage, ClusterImage], None]
+        self,
+        context: LogContext,
+        log_dir: str,
+        node_id: int,
+        publish: Callable[[ClusterImage, ClusterImage], None],
+        executor: Executor,
     ) -> None:
         self._context = context
         self._disk = context.disk
         self._folder = f"{log_dir}/{TOPIC}-0"
         self._node_id = node_id
         self._publish = publish
+        self._executor = executor
         self.epoch = 0
         # With everything appended; the next command is decided on this.
         self.latest = EMPTY_IMAGE
@@ -134,7 +141,7 @@ class MetadataLog:
             while self._pending:
                 covered = len(self._pending)
                 job = FlushJob(self.log)
-                await loop.run_in_executor(None, job.run)
+                await loop.run_in_executor(self._executor, job.run)
                 job.finish()
                 self.log.update_high_watermark(self.log.flushed_offset)
                 for _ in range(covered):

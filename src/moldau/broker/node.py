@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 
 from moldau.broker.broker import Broker
 from moldau.broker.config import BrokerConfig, Endpoint, topic_settings_for
@@ -30,8 +31,9 @@ from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, R
 from moldau.controller.feature_updates import activation_records
 from moldau.log.config import LogConfig
 from moldau.log.log_manager import LogManager, ManagerSettings
-from moldau.net import ConnectionLimits, Listener, LoopTimers, NetSettings, Reactor
+from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
+from moldau.seams.network import Listener, Network
 
 _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
@@ -40,7 +42,11 @@ _WORKERS = 4
 
 
 class Node:
-    """Lives on one running event loop, which it may block while it starts."""
+    """Lives on one running event loop, which it may block while it starts.
+
+    Whatever it needs of the world can be given: clock, randomness, disk, network, and the `executor` that runs what
+    would block the loop (an own pool of threads otherwise). With all five, a run depends on nothing else.
+    """
 
     def __init__(
         self,
@@ -49,12 +55,16 @@ class Node:
         clock: Clock | None = None,
         random: Random | None = None,
         disk: Disk | None = None,
+        network: Network | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.disk = disk or RealDisk()
         self.broker: Broker
+        self._network = network
+        self._executor = executor
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
         self._listeners: dict[str, Listener] = {}
@@ -70,13 +80,20 @@ class Node:
         refuse_missing_protection(config)
         loop = asyncio.get_running_loop()
         self._timers = LoopTimers(loop, self.clock)
-        self._executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
+        threads = None
+        if self._executor is None:
+            self._executor = threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
+        self._threads = threads
+        if self._network is None:
+            self._network = RealNetwork(
+                clock=self.clock, settings=_net_settings(config), limits=self._limits, wheel=self._timers.wheel
+            )
         logs = LogManager(
             config.log_dirs,
             disk=self.disk,
             clock=self.clock,
             random=self.random,
-            settings=_manager_settings(config),
+            settings=self._manager_settings(config),
             config_for=self._log_config_for,
         )
         logs.open_dirs()
@@ -93,10 +110,13 @@ class Node:
                 self.random,
                 config.get_int("max.incremental.fetch.session.cache.slots"),
             ),
+            network=self._network,
+            executor=self._executor,
+            has_own_threads=threads is not None,
         )
         broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
         broker.metadata_log = metadata = MetadataLog(
-            logs.context, config.metadata_log_dir, config.node_id, self._publish
+            logs.context, config.metadata_log_dir, config.node_id, self._publish, self._executor
         )
         metadata.open()
         logs.open()
@@ -108,7 +128,7 @@ class Node:
         if first := activation_records(metadata.committed, broker.controller.context()):
             await metadata.append(first)
         self._dispatcher = Dispatcher(broker)
-        endpoints = self._listen(loop)
+        endpoints = await self._listen(self._network)
         await register_this_broker(broker, endpoints, previous_epoch)
         await unfence_this_broker(broker)
         self._housekeeping = Housekeeping(logs, self._executor)
@@ -131,13 +151,12 @@ class Node:
         )
         return LocalController(broker, metadata, context, sessions)
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> list[Endpoint]:
+    async def _listen(self, network: Network) -> list[Endpoint]:
         """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
         config = self.config
-        self._reactor = Reactor(loop, self.clock, self._timers.wheel, _net_settings(config), self._limits)
         for each in config.broker_listeners:
-            listener = self._reactor.listen(each.host or "0.0.0.0", each.port, self._dispatcher, name=each.listener)  # noqa: S104 - an empty host means all interfaces, as in Kafka
-            self._listeners[each.listener] = listener
+            host = each.host or "0.0.0.0"  # noqa: S104 - an empty host means all interfaces, as in Kafka
+            self._listeners[each.listener] = await network.listen(host, each.port, self._dispatcher, name=each.listener)
         return [
             each._replace(port=each.port or self._listeners[each.listener].port, host=each.host or "localhost")
             for each in config.advertised_listeners
@@ -165,7 +184,7 @@ class Node:
         if config is self.broker.config:
             return
         self.broker.config = config
-        self.broker.logs.settings = _manager_settings(config)
+        self.broker.logs.settings = self._manager_settings(config)
         _set_limits(self._limits, config)
 
     async def stop(self) -> None:
@@ -175,7 +194,8 @@ class Node:
         broker.stop_coordinators()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
-        await self._reactor.stop(_DRAIN_MS)
+        await broker.close_channels()
+        await broker.network.stop(_DRAIN_MS)
         await self._dispatcher.stop()
         await broker.moves.stop()
         await self._housekeeping.stop()
@@ -183,7 +203,13 @@ class Node:
         await broker.metadata_log.close()
         broker.logs.close(broker.broker_epoch)
         self._timers.close()
-        self._executor.shutdown()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _manager_settings(self, config: BrokerConfig) -> ManagerSettings:
+        settings = _manager_settings(config)
+        # Whoever brings an executor wants no other threads.
+        return settings if self._threads is not None else replace(settings, recovery_threads_per_data_dir=1)
 
 
 def _wake(broker: Broker, key: tuple[bytes, int]) -> None:

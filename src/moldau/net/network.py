@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from moldau.net import client
 from moldau.net.listener import Listener
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RealNetwork:
     """See `moldau.seams.network.Network`. Created on the loop it is to use.
 
-    `wheel` is driven by this loop: the owner's own timers (purgatories) may share it.
+    Timeouts run on `wheel`, which its owner drives; without one, on an own wheel that this loop drives.
     """
 
     def __init__(
@@ -30,16 +30,14 @@ class RealNetwork:
         clock: Clock | None = None,
         settings: NetSettings | None = None,
         limits: ConnectionLimits | None = None,
+        wheel: TimingWheel | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         clock = clock or SystemClock()
-        self._timers = LoopTimers(loop, clock)
-        self._clients: set[client.FrameClient] = set()
-        self.reactor = Reactor(loop, clock, self._timers.wheel, settings, limits)
-
-    @property
-    def wheel(self) -> TimingWheel:
-        return self._timers.wheel
+        self._timers = LoopTimers(loop, clock) if wheel is None else None
+        self.wheel = self._timers.wheel if self._timers is not None else cast("TimingWheel", wheel)
+        self._clients: dict[client.FrameClient, None] = {}
+        self.reactor = Reactor(loop, clock, self.wheel, settings, limits)
 
     async def listen(
         self,
@@ -59,9 +57,9 @@ class RealNetwork:
     async def connect(
         self, host: str, port: int, *, tls: SSLContext | None = None, timeout_ms: float = 30_000
     ) -> client.FrameClient:
-        self._clients = {each for each in self._clients if not each.is_closed}
+        self._clients = {each: None for each in self._clients if not each.is_closed}
         connection = await client.connect(self.reactor, host, port, tls=tls, timeout_ms=timeout_ms)
-        self._clients.add(connection)
+        self._clients[connection] = None
         return connection
 
     async def stop(self, drain_ms: float) -> None:
@@ -69,4 +67,5 @@ class RealNetwork:
         for each in self._clients:
             each.close_now("we stop")
         self._clients.clear()
-        self._timers.close()
+        if self._timers is not None:
+            self._timers.close()

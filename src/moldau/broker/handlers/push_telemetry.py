@@ -58,7 +58,7 @@ async def _decompress_and_receive(
 ) -> m.PushTelemetryResponse:
     work = partial(decompress, Codec(request.compression_type), request.metrics, max_bytes)
     try:
-        metrics = await broker.loop.run_in_executor(None, work)
+        metrics = await broker.loop.run_in_executor(broker.executor, work)
     except RecordsError as error:
         _log.info("metrics of %s cannot be read: %s", instance.client, error)
         instance.last_error = ErrorCode.INVALID_RECORD
