@@ -1,0 +1,72 @@
+"""Avro values into columns, with fastavro, one Arrow batch at a time.
+
+A value is a bare record, or, with Confluent's header, a zero byte and the id of the schema it was written with. Known
+ids are read with that schema and resolved to the reader's; others are taken to be written with the reader's own.
+
+Invariant: a value that cannot be read gives its reason and nothing else; its neighbours are not affected.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import types as t
+
+from moldau.spark.pipelines.schema import SchemaError, spark_type_of_avro
+
+_HEADER_BYTES = 5
+
+
+def record_schema(schema: str) -> t.StructType:
+    found, _ = spark_type_of_avro(json.loads(schema))
+    if not isinstance(found, t.StructType):
+        raise SchemaError("the Avro schema is not a record; its fields become the columns")
+    return found
+
+
+class Decoder:
+    """Decodes values of one topic. Made once in each Python worker."""
+
+    def __init__(self, reader: str, writers: Mapping[int, str], confluent_header: bool) -> None:
+        from fastavro import parse_schema
+
+        self._reader: Any = parse_schema(json.loads(reader))
+        self._writers: dict[int, Any] = {number: parse_schema(json.loads(text)) for number, text in writers.items()}
+        self._header = confluent_header
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """The record; raises ValueError with the reason."""
+        from fastavro import schemaless_reader
+
+        writer, body = self._reader, io.BytesIO(value)
+        if self._header:
+            if len(value) < _HEADER_BYTES or value[0] != 0:
+                raise ValueError("no schema id: the value does not begin with a zero byte and four bytes of id")
+            writer = self._writers.get(int.from_bytes(value[1:_HEADER_BYTES], "big"), self._reader)
+            body.seek(_HEADER_BYTES)
+        try:
+            record = schemaless_reader(body, writer, None if writer is self._reader else self._reader)
+        except Exception as error:  # fastavro raises whatever the bytes lead to
+            raise ValueError(f"not Avro of this schema: {type(error).__name__} {error}") from error
+        left = len(value) - body.tell()
+        if left:
+            raise ValueError(f"not Avro of this schema: {left} bytes are left over")
+        assert isinstance(record, dict)  # `record_schema` has accepted nothing else
+        return record
+
+
+def plain(value: Any) -> Any:
+    """What Arrow does not know by itself."""
+    match value:
+        case uuid.UUID():
+            return str(value)
+        case dict():
+            return {key: plain(each) for key, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case _:
+            return value

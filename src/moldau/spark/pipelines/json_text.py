@@ -1,0 +1,159 @@
+"""JSON in Python, for the two places where speed does not matter: finding a schema, and saying what is wrong.
+
+Spark parses the stream itself, in the JVM, and tells only that a record is bad. The few bad ones come here for the
+reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import types as t
+
+_WHOLE: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+
+
+def explain(value: bytes | None, schema: t.StructType) -> str:
+    """Why a value is not an object of this schema; the first reason found."""
+    if value is None:
+        return "the record has no value"
+    try:
+        document = json.loads(value)
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+        return f"not JSON: {error.msg} at {place}"
+    except RecursionError:
+        return "not JSON: nested too deeply"
+    return _misfit(document, schema, "") or "it does not fit the schema"
+
+
+def _misfit(value: Any, data_type: t.DataType, path: str) -> str | None:
+    """What of a value does not fit a type, as Spark's JSON reader sees it; None if it fits."""
+    at = f"field {path}" if path else "the value"
+    if value is None or isinstance(data_type, t.StringType):
+        return None
+    if isinstance(data_type, t.StructType):
+        if not isinstance(value, dict):
+            return f"{at}: expected an object, found {_shown(value)}"
+        for field in data_type.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            found = _misfit(value.get(field.name), field.dataType, inner)
+            if found:
+                return found
+        return None
+    if isinstance(data_type, t.ArrayType):
+        if not isinstance(value, list):
+            return f"{at}: expected an array, found {_shown(value)}"
+        return next(
+            (bad for i, each in enumerate(value) if (bad := _misfit(each, data_type.elementType, f"{path}[{i}]"))), None
+        )
+    if isinstance(data_type, t.MapType):
+        if not isinstance(value, dict):
+            return f"{at}: expected an object, found {_shown(value)}"
+        return next(
+            (bad for key, each in value.items() if (bad := _misfit(each, data_type.valueType, f"{path}.{key}"))), None
+        )
+    return None if _fits(value, data_type) else f"{at}: expected {data_type.simpleString()}, found {_shown(value)}"
+
+
+def _fits(value: Any, data_type: t.DataType) -> bool:
+    if isinstance(data_type, t.BooleanType):
+        return isinstance(value, bool)
+    bits = _WHOLE.get(type(data_type))
+    if bits is not None:
+        return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
+    if isinstance(data_type, t.DoubleType | t.FloatType):
+        special = isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity", "INF", "-INF")
+        return special or (isinstance(value, int | float) and not isinstance(value, bool))
+    if isinstance(data_type, t.DecimalType):
+        return isinstance(value, int | float | str) and not isinstance(value, bool) and _is_number(value)
+    # Dates, times, binary: whether the text can be read depends on Spark's options. It was told to be bad, so it is.
+    return False
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+# ---- schemas --------------------------------------------------------------------------------------------------------
+
+
+def infer_schema(values: Iterable[bytes | None]) -> t.StructType | None:
+    """The schema of a sample: every field that occurs, with the narrowest type that holds all its values."""
+    found: t.DataType | None = None
+    for value in values:
+        try:
+            document = json.loads(value) if value else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(document, dict):
+            found = _merged(found, _type_of(document))
+    return found if isinstance(found, t.StructType) and found.fields else None
+
+
+def _type_of(value: Any) -> t.DataType | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return t.BooleanType()
+        case int():
+            return t.LongType() if -(1 << 63) <= value < 1 << 63 else t.StringType()
+        case float():
+            return t.DoubleType()
+        case list():
+            element: t.DataType | None = None
+            for each in value:
+                element = _merged(element, _type_of(each))
+            return t.ArrayType(element or t.StringType())
+        case dict():
+            return t.StructType(
+                [t.StructField(name, _type_of(each) or t.NullType()) for name, each in value.items() if name]
+            )
+        case _:
+            return t.StringType()
+
+
+def _merged(one: t.DataType | None, other: t.DataType | None) -> t.DataType | None:
+    if one is None or isinstance(one, t.NullType):
+        return other
+    if other is None or isinstance(other, t.NullType) or one == other:
+        return one
+    if isinstance(one, t.StructType) and isinstance(other, t.StructType):
+        fields = {field.name: field.dataType for field in one.fields}
+        for field in other.fields:
+            fields[field.name] = _merged(fields.get(field.name), field.dataType) or t.NullType()
+        return t.StructType([t.StructField(name, each) for name, each in fields.items()])
+    if isinstance(one, t.ArrayType) and isinstance(other, t.ArrayType):
+        return t.ArrayType(_merged(one.elementType, other.elementType) or t.StringType())
+    if {type(one), type(other)} == {t.LongType, t.DoubleType}:
+        return t.DoubleType()
+    return t.StringType()
+
+
+def without_nulls(schema: t.StructType) -> t.StructType:
+    """Fields that were null in the whole sample become text: Spark has no column of type null to fill later."""
+
+    def fixed(data_type: t.DataType) -> t.DataType:
+        if isinstance(data_type, t.NullType):
+            return t.StringType()
+        if isinstance(data_type, t.StructType):
+            return without_nulls(data_type) if data_type.fields else t.MapType(t.StringType(), t.StringType())
+        if isinstance(data_type, t.ArrayType):
+            return t.ArrayType(fixed(data_type.elementType))
+        return data_type
+
+    return t.StructType([t.StructField(field.name, fixed(field.dataType)) for field in schema.fields])

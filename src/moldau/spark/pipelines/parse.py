@@ -1,0 +1,309 @@
+"""Records into columns. Good ones go on; bad ones keep their bytes and get a reason.
+
+Every format gives the same shape: the parsed columns, `_raw` (the record as it came) and `_error` (null, or why not).
+JSON, CSV and patterns are parsed in the JVM, which is fast but does not say what is wrong; the reason is found by
+Python for the bad ones alone, in the query that writes dead letters.
+
+Invariant: a record is in exactly one of `good` and `bad`, or is a tombstone (null value), which has nothing to parse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from moldau.spark.pipelines import model
+from moldau.spark.pipelines.patterns import java_pattern, line_pattern
+from moldau.spark.pipelines.schema import parse_schema, parse_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RAW, ERROR, EXTRA = "_raw", "_error", "_extra"
+_CORRUPT, _PARSED = "_corrupt", "_parsed"
+# Reasons Spark cannot give: Python looks at the value.
+_UNEXPLAINED_JSON, _UNEXPLAINED_CSV = "?json", "?csv"
+
+
+@dataclass(slots=True, frozen=True)
+class Given:
+    """What was found out before parsing starts: by sampling, or by reading files beside the pipeline."""
+
+    schema: t.StructType | None = None
+    templates: tuple[str, ...] = ()
+    avro_schema: str = ""
+    avro_writers: dict[int, str] | None = None
+
+
+def parsed(records: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
+    """Parsed columns, `_raw` and `_error`. `records` has the columns of the source."""
+    packed = records.where("value IS NOT NULL").select(f.struct("*").alias(RAW))
+    match parse:
+        case model.JsonParse():
+            frame = _json(packed, parse, given)
+        case model.CsvParse():
+            frame = _csv(packed, parse)
+        case model.AvroParse():
+            frame = _avro(packed, parse, given)
+        case model.RegexParse():
+            frame = _regex(packed, parse.pattern, parse.types)
+        case model.LogParse():
+            frame = _log(packed, parse, given)
+        case model.TextParse():
+            frame = packed.select(_text().alias(parse.column), RAW, _text_error().alias(ERROR))
+    return _required(frame, parse)
+
+
+def good(frame: DataFrame, metadata: Sequence[str]) -> DataFrame:
+    """The parsed columns of records without error, and what of the record itself is wanted."""
+    columns = [name for name in frame.columns if name not in (RAW, ERROR)]
+    own = [f.col(f"{RAW}.{name}").alias(f"_{name}") for name in metadata]
+    return frame.where(f.col(ERROR).isNull()).select(*map(_quoted, columns), *own)
+
+
+def bad(frame: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
+    """Records with an error: their own columns, and `_error` in words."""
+    kept = frame.where(f.col(ERROR).isNotNull()).select(f"{RAW}.*", ERROR)
+    if isinstance(parse, model.JsonParse | model.CsvParse):
+        return kept.withColumn(ERROR, _explained(parse, given))
+    return kept
+
+
+def failing(frame: DataFrame) -> DataFrame:
+    """For `on_error: fail`: the first bad record stops the query, and says which it was."""
+    message = f.concat(
+        f.lit("record "),
+        f.col(f"{RAW}.topic"),
+        f.lit("-"),
+        f.col(f"{RAW}.partition").cast("string"),
+        f.lit("@"),
+        f.col(f"{RAW}.offset").cast("string"),
+        f.lit(": "),
+        f.col(ERROR),
+    )
+    checked = f.when(f.col(ERROR).isNull(), f.lit(None).cast("string")).otherwise(f.raise_error(message).cast("string"))
+    return frame.withColumn(ERROR, checked)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _value() -> Column:
+    return f.col(f"{RAW}.value")
+
+
+def _text() -> Column:
+    return _value().cast("string")
+
+
+def _text_error() -> Column:
+    return f.when(~f.is_valid_utf8(_value()), f.lit("not UTF-8 text"))
+
+
+# ---- JSON and CSV ---------------------------------------------------------------------------------------------------
+
+
+def schema_of(parse: model.JsonParse | model.CsvParse, given: Given) -> t.StructType:
+    return given.schema if given.schema is not None else parse_schema(parse.schema)
+
+
+def _nullable(schema: t.StructType, *more: t.StructField) -> t.StructType:
+    return t.StructType([t.StructField(field.name, field.dataType) for field in schema.fields] + list(more))
+
+
+def _with_corrupt(schema: t.StructType) -> t.StructType:
+    return _nullable(schema, t.StructField(_CORRUPT, t.StringType()))
+
+
+def _missing(schema: t.StructType) -> Column:
+    """The first NOT NULL column that is null."""
+    column = f.lit(None).cast("string")
+    for field in reversed(schema.fields):
+        if not field.nullable:
+            reason = f.lit(f"field {field.name}: missing or null, but the schema says NOT NULL")
+            column = f.when(f.col(f"{_PARSED}.`{field.name}`").isNull(), reason).otherwise(column)
+    return column
+
+
+def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
+    schema = schema_of(parse, given)
+    options = {**parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    frame = packed.withColumn(_PARSED, f.from_json(_text(), _with_corrupt(schema), options))
+    known = f.array(*(f.lit(name) for name in schema.names))
+    error = (
+        f.when(f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), f.lit(_UNEXPLAINED_JSON))
+        # Spark reads an empty value as an object without fields.
+        .when(f.length(f.trim(_text())) == 0, f.lit("not JSON: the value is empty"))
+        .otherwise(_missing(schema))
+    )
+    columns = [f.col(f"{_PARSED}.`{name}`").alias(name) for name in schema.names]
+    if parse.new_columns == "reject":
+        new = f.array_except(f.coalesce(f.json_object_keys(_text()), f.array().cast("array<string>")), known)
+        reason = f.concat(f.lit("fields the schema does not have: "), f.array_join(new, ", "))
+        error = f.coalesce(error, f.when(f.size(new) > 0, reason))
+    if parse.new_columns == "evolve":
+        every = f.from_json(_text(), t.MapType(t.StringType(), t.StringType()))
+        columns.append(f.map_filter(every, lambda key, _: ~f.array_contains(known, key)).alias(EXTRA))
+    return frame.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+
+
+def _csv(packed: DataFrame, parse: model.CsvParse) -> DataFrame:
+    schema = parse_schema(parse.schema)
+    options = {**parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in _with_corrupt(schema).fields)
+    frame = packed.withColumn(_PARSED, f.from_csv(_text(), ddl, options))
+    bad_line = f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+    error = f.when(bad_line, f.lit(_UNEXPLAINED_CSV)).otherwise(_missing(schema))
+    columns = [f.col(f"{_PARSED}.`{name}`").alias(name) for name in schema.names]
+    return frame.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+
+
+def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
+    """Reasons in words. The function runs for the bad records only, so it may be slow."""
+    schema = schema_of(parse, given)
+    is_json = isinstance(parse, model.JsonParse)
+    separator = "," if is_json else parse.options.get("sep", parse.options.get("delimiter", ","))
+
+    def reason(value: bytes | None, known: str) -> str:
+        if known not in (_UNEXPLAINED_JSON, _UNEXPLAINED_CSV):
+            return known
+        from moldau.spark.pipelines import csv_text, json_text
+
+        if is_json:
+            return json_text.explain(None if value is None else bytes(value), schema)
+        return csv_text.explain(None if value is None else bytes(value), schema, separator)
+
+    return f.udf(reason, t.StringType())(f.col("value"), f.col(ERROR))
+
+
+# ---- patterns and logs ----------------------------------------------------------------------------------------------
+
+
+def _regex(packed: DataFrame, pattern: str, types: Any) -> DataFrame:
+    java, groups = java_pattern(pattern)
+    error: Column = f.when(~_text().rlike(java), f.lit("the value does not match the pattern"))
+    columns = []
+    for name, number in groups.items():
+        text = f.nullif(f.regexp_extract(_text(), java, number), f.lit(""))
+        if name not in types:
+            columns.append(text.alias(name))
+            continue
+        kind = parse_type(types[name]).simpleString()
+        typed = text.try_cast(kind)
+        reason = f.concat(f.lit(f"field {name}: expected {kind}, found "), text)
+        error = f.coalesce(error, f.when(text.isNotNull() & typed.isNull(), reason))
+        columns.append(typed.alias(name))
+    return packed.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+
+
+_TEMPLATE_TYPE = t.StructType(
+    [
+        t.StructField("template", t.StringType()),
+        t.StructField("template_id", t.StringType()),
+        t.StructField("parameters", t.ArrayType(t.StringType())),
+    ]
+)
+
+
+def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
+    frame = _regex(packed, line_pattern(parse.line), parse.types)
+    if not given.templates:
+        return frame
+    templates = given.templates
+
+    def match(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from moldau.spark.pipelines.templates import Matcher
+
+        matcher = Matcher(templates)
+        types = pa.struct(
+            [("template", pa.string()), ("template_id", pa.string()), ("parameters", pa.list_(pa.string()))]
+        )
+        for batch in batches:
+            rows: list[dict[str, Any] | None] = []
+            for message in batch.to_pylist():
+                found = None if message is None else matcher.match(message)
+                rows.append(
+                    {"template": None, "template_id": None, "parameters": None}
+                    if found is None
+                    else {"template": found.template, "template_id": found.template_id, "parameters": found.parameters}
+                )
+            yield pa.array(rows, types)
+
+    udf = _arrow_udf(match, _TEMPLATE_TYPE)
+    columns = [_quoted(name) for name in frame.columns if name not in (RAW, ERROR)]
+    return frame.withColumn("_match", udf(f.col(parse.of))).select(*columns, "_match.*", RAW, ERROR)
+
+
+def _arrow_udf(function: Any, returns: t.DataType) -> Any:
+    """A UDF over an iterator of Arrow arrays: what is set up once serves all batches of a task."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    function.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return arrow_udf(function, returns)
+
+
+# ---- Avro -----------------------------------------------------------------------------------------------------------
+
+
+def _avro(packed: DataFrame, parse: model.AvroParse, given: Given) -> DataFrame:
+    from moldau.spark.pipelines.avro_records import record_schema
+
+    schema = record_schema(given.avro_schema)
+    inner = _nullable(schema)
+    returns = t.StructType([t.StructField("record", inner), t.StructField("error", t.StringType())])
+    reader, writers, header = given.avro_schema, given.avro_writers or {}, parse.confluent_header
+
+    def decode(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        from moldau.spark.pipelines.avro_records import Decoder, plain
+
+        decoder = Decoder(reader, writers, header)
+        record_type = to_arrow_type(inner, timezone="UTC")
+        for batch in batches:
+            records: list[Any] = []
+            errors: list[str | None] = []
+            for value in batch.to_pylist():
+                try:
+                    records.append(plain(decoder.decode(value)))
+                    errors.append(None)
+                except ValueError as error:
+                    records.append(None)
+                    errors.append(str(error))
+            yield pa.StructArray.from_arrays(
+                [pa.array(records, record_type), pa.array(errors, pa.string())], ["record", "error"]
+            )
+
+    frame = packed.withColumn(_PARSED, _arrow_udf(decode, returns)(_value()))
+    columns = [f.col(f"{_PARSED}.record.`{name}`").alias(name) for name in schema.names]
+    return frame.select(*columns, RAW, f.col(f"{_PARSED}.error").alias(ERROR))
+
+
+# ---- rules ----------------------------------------------------------------------------------------------------------
+
+
+def _required(frame: DataFrame, parse: model.Parse) -> DataFrame:
+    """A rule has to be true; null is not."""
+    error: Column = f.col(ERROR)
+    for name, condition in parse.require.items():
+        broken = ~f.coalesce(f.expr(condition).cast("boolean"), f.lit(False))
+        error = f.coalesce(error, f.when(broken, f.lit(f"rule {name!r} is broken: {condition}")))
+    return frame.withColumn(ERROR, error) if parse.require else frame
+
+
+def read_templates(parse: model.LogParse, folder: str) -> tuple[str, ...]:
+    """The templates a pipeline names itself; empty if there are none, or if they are to be learned."""
+    if parse.templates_file:
+        with open(os.path.join(folder, parse.templates_file), encoding="utf-8") as file:
+            return tuple(line.rstrip("\n") for line in file if line.strip())
+    return () if parse.templates == ("learn",) else parse.templates

@@ -1,0 +1,225 @@
+"""Schemas as people write them (`id bigint not null, tags array<string>`) and as Avro has them, into Spark's types.
+
+Spark's own parser lives in the JVM; this one runs before any JVM starts, so that a wrong type is an error with a line.
+It accepts what Spark's DDL accepts for columns: primitive types and their synonyms, decimal(p,s), array, map, struct,
+NOT NULL, backticked names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import types as t
+
+from moldau.spark.pipelines.errors import did_you_mean
+
+
+class SchemaError(ValueError):
+    """What is wrong with a schema, and the fix, in one line."""
+
+
+_PRIMITIVES: dict[str, t.DataType] = {
+    "boolean": t.BooleanType(),
+    "tinyint": t.ByteType(),
+    "byte": t.ByteType(),
+    "smallint": t.ShortType(),
+    "short": t.ShortType(),
+    "int": t.IntegerType(),
+    "integer": t.IntegerType(),
+    "bigint": t.LongType(),
+    "long": t.LongType(),
+    "float": t.FloatType(),
+    "real": t.FloatType(),
+    "double": t.DoubleType(),
+    "string": t.StringType(),
+    "binary": t.BinaryType(),
+    "date": t.DateType(),
+    "timestamp": t.TimestampType(),
+    "timestamp_ntz": t.TimestampNTZType(),
+}
+_OTHERS = ("decimal(p,s)", "array<…>", "map<…,…>", "struct<name:type,…>")
+_TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][\w$-]*)|(\d+)|([<>(),:]))")
+
+
+class _Parser:
+    """Recursive descent over the tokens of one schema."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = []
+        self.names: list[bool] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise SchemaError(f"cannot read {text[position:].strip()!r} in a schema; write `name type, name type`")
+            self.tokens.append(next(group for group in match.groups() if group is not None))
+            self.names.append(match[1] is not None or match[2] is not None)
+            position = match.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def expect(self, token: str) -> None:
+        found = self.take()
+        if found != token:
+            raise SchemaError(f"expected {token!r} but found {found or 'the end'!r} in a schema")
+
+    def columns(self, end: str) -> t.StructType:
+        fields: list[t.StructField] = []
+        while True:
+            if self.at >= len(self.tokens) or not self.names[self.at]:
+                raise SchemaError(f"expected a column name but found {self.peek() or 'the end'!r} in a schema")
+            name = self.take()
+            if self.peek() == ":":
+                self.take()
+            if self.peek() in ("", ",", end):
+                raise SchemaError(f"column {name!r} has no type; write `{name} string`, for example")
+            data_type = self.type()
+            nullable = True
+            if self.peek().lower() == "not":
+                self.take()
+                self.expect("null" if self.peek() != "NULL" else "NULL")
+                nullable = False
+            if any(each.name == name for each in fields):
+                raise SchemaError(f"column {name!r} stands in the schema twice")
+            fields.append(t.StructField(name, data_type, nullable))
+            if self.peek() != ",":
+                return t.StructType(fields)
+            self.take()
+
+    def type(self) -> t.DataType:
+        word = self.take()
+        name = word.lower()
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        if name in ("decimal", "dec", "numeric"):
+            return self._decimal()
+        if name == "array":
+            self.expect("<")
+            element = self.type()
+            self.expect(">")
+            return t.ArrayType(element)
+        if name == "map":
+            self.expect("<")
+            key = self.type()
+            self.expect(",")
+            value = self.type()
+            self.expect(">")
+            return t.MapType(key, value)
+        if name == "struct":
+            self.expect("<")
+            inner = self.columns(">")
+            self.expect(">")
+            return inner
+        raise SchemaError(f"unknown type {word!r}; {did_you_mean(name, [*_PRIMITIVES, *_OTHERS])}")
+
+    def _decimal(self) -> t.DecimalType:
+        if self.peek() != "(":
+            return t.DecimalType(10, 0)
+        self.take()
+        precision, scale = self.take(), "0"
+        if self.peek() == ",":
+            self.take()
+            scale = self.take()
+        self.expect(")")
+        if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
+            raise SchemaError(f"decimal({precision},{scale}) is not possible; at most 38 digits, scale within them")
+        return t.DecimalType(int(precision), int(scale))
+
+
+def parse_schema(text: str) -> t.StructType:
+    parser = _Parser(text)
+    if not parser.tokens:
+        raise SchemaError("the schema is empty; write `name type, name type`")
+    found = parser.columns("")
+    if parser.peek():
+        raise SchemaError(f"expected ',' but found {parser.peek()!r} in a schema")
+    return found
+
+
+def parse_type(text: str) -> t.DataType:
+    parser = _Parser(text)
+    if not parser.tokens:
+        raise SchemaError("the type is empty; write `bigint`, for example")
+    found = parser.type()
+    if parser.peek():
+        raise SchemaError(f"unexpected {parser.peek()!r} after the type")
+    return found
+
+
+# ---- Avro -----------------------------------------------------------------------------------------------------------
+
+_AVRO_PRIMITIVES: dict[str, t.DataType] = {
+    "boolean": t.BooleanType(),
+    "int": t.IntegerType(),
+    "long": t.LongType(),
+    "float": t.FloatType(),
+    "double": t.DoubleType(),
+    "bytes": t.BinaryType(),
+    "string": t.StringType(),
+    "null": t.NullType(),
+}
+_AVRO_LOGICAL: dict[tuple[str, str], t.DataType] = {
+    ("int", "date"): t.DateType(),
+    ("long", "timestamp-millis"): t.TimestampType(),
+    ("long", "timestamp-micros"): t.TimestampType(),
+    ("long", "local-timestamp-millis"): t.TimestampNTZType(),
+    ("long", "local-timestamp-micros"): t.TimestampNTZType(),
+    ("string", "uuid"): t.StringType(),
+}
+
+
+def spark_type_of_avro(schema: Any, named: dict[str, t.DataType] | None = None) -> tuple[t.DataType, bool]:
+    """The Spark type of an Avro schema (as parsed JSON), and whether it may be null."""
+    known: dict[str, t.DataType] = {} if named is None else named
+    if isinstance(schema, str):
+        if schema in _AVRO_PRIMITIVES:
+            return _AVRO_PRIMITIVES[schema], schema == "null"
+        for name in (schema, schema.rpartition(".")[2]):
+            if name in known:
+                return known[name], False
+        raise SchemaError(f"unknown Avro type {schema!r}; {did_you_mean(schema, _AVRO_PRIMITIVES)}")
+    if isinstance(schema, list):
+        others = [each for each in schema if each != "null"]
+        if len(others) != 1:
+            raise SchemaError(f"a union of {len(others)} types has no Spark type; use a union of null and one type")
+        return spark_type_of_avro(others[0], known)[0], "null" in schema
+    if not isinstance(schema, Mapping):
+        raise SchemaError(f"{schema!r} is not an Avro schema")
+    return _complex_avro(schema, known), False
+
+
+def _complex_avro(schema: Mapping[str, Any], known: dict[str, t.DataType]) -> t.DataType:
+    kind = schema.get("type")
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return t.DecimalType(int(schema.get("precision", 10)), int(schema.get("scale", 0)))
+    if isinstance(kind, str) and isinstance(logical, str) and (kind, logical) in _AVRO_LOGICAL:
+        return _AVRO_LOGICAL[kind, logical]
+    if kind == "record":
+        fields = []
+        for each in schema.get("fields", ()):
+            data_type, nullable = spark_type_of_avro(each["type"], known)
+            fields.append(t.StructField(str(each["name"]), data_type, nullable))
+        record = t.StructType(fields)
+        known[str(schema.get("name", ""))] = record
+        return record
+    if kind == "array":
+        element, nullable = spark_type_of_avro(schema.get("items"), known)
+        return t.ArrayType(element, nullable)
+    if kind == "map":
+        value, nullable = spark_type_of_avro(schema.get("values"), known)
+        return t.MapType(t.StringType(), value, nullable)
+    if kind in ("enum", "fixed"):
+        found: t.DataType = t.StringType() if kind == "enum" else t.BinaryType()
+        known[str(schema.get("name", ""))] = found
+        return found
+    return spark_type_of_avro(kind, known)[0]

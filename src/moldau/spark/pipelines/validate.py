@@ -1,0 +1,509 @@
+"""Everything that can be known about a pipeline before Spark starts.
+
+Names lead somewhere, functions can be imported, patterns compile, schemas have the columns that watermarks name,
+windows that append have a watermark, optional packages are installed, databases' URLs are URLs. What only Spark knows
+(the columns of a SELECT) is checked when the queries are built; those errors get the step's line too.
+
+Invariant: no connection is made and no JVM starts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+from moldau.spark.pipelines import model
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
+from moldau.spark.pipelines.functions import FunctionError, find
+from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
+from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
+from moldau.spark.pipelines.schema import SchemaError, parse_schema, parse_type, spark_type_of_avro
+
+Problems = Iterator[Problem]
+
+
+def validate(pipeline: model.Pipeline) -> Graph:
+    """The graph of a pipeline that is sound; else `PipelineError` with everything that is wrong."""
+    graph, problems = resolve(pipeline)
+    problems += _whole(pipeline)
+    for name, source in pipeline.sources.items():
+        problems += _source(pipeline, name, source)
+    for step in pipeline.steps:
+        problems += _step(step)
+    for sink in pipeline.sinks:
+        problems += _sink(pipeline, sink)
+    problems += _functions(pipeline)
+    if not problems:
+        problems += _streaming(graph)
+    if problems:
+        raise PipelineError(problems)
+    return graph
+
+
+def _whole(pipeline: model.Pipeline) -> Problems:
+    topics = [
+        source for source in pipeline.sources.values() if isinstance(source, model.TopicSource | model.PatternSource)
+    ]
+    if (topics or any(isinstance(sink, model.TopicSink) for sink in pipeline.sinks)) and not pipeline.bootstrap_servers:
+        yield Problem(
+            pipeline.where.of("kafka"),
+            "the pipeline uses topics but does not say where the cluster is",
+            "add `kafka:` with `bootstrap.servers: HOST:PORT`",
+        )
+    if not pipeline.sources:
+        yield Problem(pipeline.where.of("sources"), "the pipeline has no source")
+    if not pipeline.sinks:
+        yield Problem(pipeline.where.of("sinks"), "the pipeline has no sink")
+    read = {topic for source in topics if isinstance(source, model.TopicSource) for topic in _topics(source)}
+    if pipeline.dead_letter_topic in read:
+        yield Problem(
+            pipeline.where.of("dead_letters"),
+            f"dead letters go to {pipeline.dead_letter_topic!r}, which is also a source: they would go round",
+            "choose another topic",
+        )
+    for sink in pipeline.sinks:
+        if isinstance(sink, model.TopicSink) and sink.topic in read:
+            yield Problem(
+                sink.where.of("topic"),
+                f"topic {sink.topic!r} is also a source: records would go round",
+                "choose another",
+            )
+
+
+def _topics(source: model.TopicSource) -> list[str]:
+    return [topic.strip() for topic in source.topic.split(",") if topic.strip()]
+
+
+# ---- sources --------------------------------------------------------------------------------------------------------
+
+
+def _source(pipeline: model.Pipeline, name: str, source: model.Source) -> Problems:
+    match source:
+        case model.TopicSource() | model.PatternSource():
+            yield from _topic_source(pipeline, source)
+        case model.FileSource():
+            if not source.static and not source.schema and source.format != "text":
+                fix = "add `schema:`, or `static: true` for files that do not change"
+                yield Problem(source.where.mark, f"a stream of files needs a schema ({name})", fix)
+        case model.DatabaseSource():
+            yield from _database_url(source.database, source.where.of("database"))
+            if bool(source.table) == bool(source.query):
+                yield Problem(source.where.mark, "a database source reads a `table` or a `query`", "give one of them")
+        case model.DeltaSource():
+            yield from _needs("deltalake", "delta", source.where.of("delta"))
+        case _:
+            pass
+    columns = _columns_of(source)
+    watermark = None if isinstance(source, model.DatabaseSource | model.DeltaSource) else source.watermark
+    if watermark is not None:
+        yield from _watermark(watermark, columns)
+
+
+def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource) -> Problems:
+    for each in source.metadata:
+        if each not in model.METADATA:
+            yield Problem(source.where.of("metadata"), f"a record has no {each!r}", did_you_mean(each, model.METADATA))
+    if source.start not in ("earliest", "latest") and not re.fullmatch(
+        r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?", source.start
+    ):
+        fix = "write earliest, latest, or a time such as 2026-11-15T12:00:00Z"
+        yield Problem(source.where.of("start"), f"{source.start!r} is not a place to start", fix)
+    if isinstance(source, model.PatternSource):
+        yield from _compiles(source.topic_pattern, source.where.of("topic_pattern"))
+    elif not _topics(source):
+        yield Problem(source.where.of("topic"), "`topic` is empty", "name a topic")
+    if source.parse is not None:
+        yield from _parse(pipeline, source.parse)
+
+
+def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:
+    match parse:
+        case model.CsvParse():
+            if not parse.schema:
+                yield Problem(parse.where.mark, "CSV needs a schema", "add `schema:` with the columns in their order")
+        case model.AvroParse():
+            yield from _avro(pipeline, parse)
+        case model.RegexParse():
+            yield from _pattern(parse.pattern, parse.types, parse, "pattern")
+        case model.LogParse():
+            yield from _log(pipeline, parse)
+        case _:
+            pass
+    columns = _columns_of_parse(parse)
+    for rule, condition in parse.require.items():
+        yield from _expression(condition, parse.where.of("require"), f"rule {rule!r}")
+        words = [word for word in sql_tokens(condition) if re.fullmatch(r"[a-z_]\w*", word)]
+        if columns is not None and words and not columns.intersection(words):
+            yield Problem(
+                parse.where.of("require"),
+                f"rule {rule!r} names none of the columns: {condition}",
+                f"columns are: {', '.join(sorted(columns))}",
+            )
+
+
+def _avro(pipeline: model.Pipeline, parse: model.AvroParse) -> Problems:
+    yield from _needs("fastavro", "avro", parse.where.of("schema"))
+    if not parse.schema:
+        yield Problem(parse.where.mark, "Avro needs a schema", "add `schema:` with the path of an .avsc file")
+        return
+    for key, text in [("schema", parse.schema), *(("writer_schemas", path) for path in parse.writer_schemas.values())]:
+        try:
+            spark_type_of_avro(json.loads(avro_text(text, pipeline.folder)))
+        except OSError as error:
+            yield Problem(parse.where.of(key), f"{text}: {error.strerror}", "give the path of an .avsc file")
+        except json.JSONDecodeError as error:
+            yield Problem(parse.where.of(key), f"{text}: not JSON in line {error.lineno}: {error.msg}")
+        except SchemaError as error:
+            yield Problem(parse.where.of(key), str(error))
+    for number in parse.writer_schemas:
+        if not number.isdecimal():
+            yield Problem(parse.where.of("writer_schemas"), f"{number!r} is not a schema id", "ids are whole numbers")
+
+
+def avro_text(schema: str, folder: str) -> str:
+    """The schema itself, or the content of the file it names."""
+    if schema.lstrip().startswith(("{", "[", '"')):
+        return schema
+    with open(os.path.join(folder, schema), encoding="utf-8") as file:
+        return file.read()
+
+
+def _log(pipeline: model.Pipeline, parse: model.LogParse) -> Problems:
+    if not parse.line:
+        yield Problem(
+            parse.where.mark, "a log needs `line:`", "for example '<date> <time> <level> <component>: <content>'"
+        )
+        return
+    try:
+        pattern = line_pattern(parse.line)
+    except PatternError as error:
+        yield Problem(parse.where.of("line"), str(error))
+        return
+    yield from _pattern(pattern, parse.types, parse, "line")
+    names = group_names(pattern)
+    wanted = bool(parse.templates or parse.templates_file)
+    if wanted and parse.of not in names:
+        yield Problem(
+            parse.where.of("of"),
+            f"the line has no <{parse.of}> to match templates against",
+            did_you_mean(parse.of, names),
+        )
+    if parse.templates and parse.templates_file:
+        yield Problem(
+            parse.where.of("templates_file"), "there are `templates` and `templates_file`", "give one of them"
+        )
+    if parse.templates_file and not os.path.isfile(os.path.join(pipeline.folder, parse.templates_file)):
+        yield Problem(
+            parse.where.of("templates_file"),
+            f"there is no file {parse.templates_file!r}",
+            "paths start at the pipeline file",
+        )
+
+
+def _pattern(pattern: str, types: object, parse: model.RegexParse | model.LogParse, key: str) -> Problems:
+    if not pattern:
+        yield Problem(parse.where.mark, f"`{key}` is missing")
+        return
+    try:
+        names = group_names(pattern)
+    except PatternError as error:
+        yield Problem(parse.where.of(key), str(error))
+        return
+    if not names:
+        yield Problem(
+            parse.where.of(key), "the pattern has no named group", "write (?<column>…) around what is a column"
+        )
+    for column, kind in parse.types.items():
+        if column not in names:
+            yield Problem(parse.where.of("types"), f"the pattern has no column {column!r}", did_you_mean(column, names))
+        yield from _type(kind, parse.where.of("types"))
+
+
+def _type(text: str, mark: Mark) -> Problems:
+    try:
+        parse_type(text)
+    except SchemaError as error:
+        yield Problem(mark, str(error))
+
+
+def _compiles(pattern: str, mark: Mark) -> Problems:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield Problem(mark, f"not a regular expression: {error}")
+
+
+def _watermark(watermark: model.Watermark, columns: set[str] | None) -> Problems:
+    if not watermark.column:
+        yield Problem(
+            watermark.where.mark, "the watermark has no `column`", "name the column with the time of the event"
+        )
+    elif columns is not None and watermark.column not in columns:
+        yield Problem(
+            watermark.where.of("column"),
+            f"there is no column {watermark.column!r}",
+            did_you_mean(watermark.column, columns),
+        )
+
+
+def _columns_of(source: model.Source) -> set[str] | None:
+    """The columns, where the file alone tells them."""
+    match source:
+        case model.TopicSource() | model.PatternSource():
+            own = {f"_{each}" for each in source.metadata}
+            if source.parse is None:
+                return {*model.METADATA, "value", "timestampType"}
+            columns = _columns_of_parse(source.parse)
+            return None if columns is None else columns | own
+        case model.RateSource():
+            return {"timestamp", "value"}
+        case model.FileSource() if source.schema:
+            return _schema_columns(source.schema)
+        case _:
+            return None
+
+
+def _columns_of_parse(parse: model.Parse) -> set[str] | None:
+    try:
+        match parse:
+            case model.JsonParse() | model.CsvParse() if parse.schema not in ("", "sample"):
+                return _schema_columns(parse.schema)
+            case model.RegexParse():
+                return set(group_names(parse.pattern))
+            case model.LogParse():
+                names = set(group_names(line_pattern(parse.line)))
+                return names | (
+                    {"template", "template_id", "parameters"} if parse.templates or parse.templates_file else set()
+                )
+            case model.TextParse():
+                return {parse.column}
+            case _:
+                return None
+    except PatternError:
+        return None
+
+
+def _schema_columns(text: str) -> set[str] | None:
+    try:
+        return set(parse_schema(text).names)
+    except SchemaError:
+        return None
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+def _step(step: model.Step) -> Problems:
+    match step:
+        case model.SqlStep():
+            yield from _sql(step.sql, step.where.of("sql"))
+        case model.FilterStep():
+            yield from _expression(step.filter, step.where.of("filter"), "filter")
+        case model.SelectStep():
+            for each in step.select:
+                yield from _expression(each, step.where.of("select"), each)
+        case model.AddStep():
+            for column, expression in step.add.items():
+                yield from _expression(expression, step.where.of("add"), column)
+        case model.CastStep():
+            for kind in step.cast.values():
+                yield from _type(kind, step.where.of("cast"))
+        case model.WatermarkStep():
+            if step.watermark is not None:
+                yield from _watermark(step.watermark, None)
+        case model.AggregateStep():
+            yield from _aggregate(step)
+        case model.JoinStep():
+            if not step.on:
+                yield Problem(
+                    step.where.mark, "the join has no `on`", "name the columns both sides have, or a condition"
+                )
+        case model.StatefulStep():
+            yield from _stateful(step)
+        case _:
+            pass
+
+
+def _aggregate(step: model.AggregateStep) -> Problems:
+    if not step.aggregate:
+        yield Problem(step.where.of("aggregate"), "nothing to aggregate", "write {count: count(*)}, for example")
+    for column, expression in step.aggregate.items():
+        yield from _expression(expression, step.where.of("aggregate"), column)
+    window = step.window
+    if window is None:
+        return
+    if not window.column:
+        yield Problem(window.where.mark, "the window has no `column`", "name the column with the time of the event")
+    if bool(window.size) == bool(window.gap):
+        yield Problem(window.where.mark, "a window has a `size`, or a `gap` for sessions", "give one of them")
+    if window.slide and window.gap:
+        yield Problem(window.where.of("slide"), "sessions do not slide", "leave out `slide`")
+
+
+def _stateful(step: model.StatefulStep) -> Problems:
+    for key in ("key", "output"):
+        if not getattr(step, key):
+            yield Problem(step.where.mark, f"the stateful step has no `{key}`")
+
+
+_OPENING = {"(": ")", "[": "]"}
+
+
+def _sql(sql: str, mark: Mark) -> Problems:
+    tokens = sql_tokens(sql)
+    if not tokens or tokens[0].lower() not in ("select", "with", "from", "(", "values"):
+        yield Problem(mark, "this is not a SELECT", "begin with SELECT or WITH; the result is the step's rows")
+    elif ";" in tokens:
+        yield Problem(mark, "one statement a step", "leave out the semicolon, and make more steps of more statements")
+    yield from _expression(sql, mark, "sql")
+
+
+def _expression(sql: str, mark: Mark, what: str) -> Problems:
+    expected: list[str] = []
+    for token in sql_tokens(sql):
+        if token in _OPENING:
+            expected.append(_OPENING[token])
+        elif token in (")", "]") and (not expected or expected.pop() != token):
+            yield Problem(mark, f"{what}: there is a {token!r} too many")
+            return
+    if expected:
+        yield Problem(mark, f"{what}: a {expected[-1]!r} is missing")
+    without = re.sub(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*", "", sql)
+    if "'" in without:
+        yield Problem(mark, f"{what}: a quote ' is not closed")
+    if not sql.strip():
+        yield Problem(mark, f"{what} is empty")
+
+
+# ---- sinks ----------------------------------------------------------------------------------------------------------
+
+
+def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
+    match sink:
+        case model.TopicSink():
+            if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", sink.topic):
+                yield Problem(
+                    sink.where.of("topic"), f"{sink.topic!r} cannot be a topic", "use letters, digits, '.', '_', '-'"
+                )
+        case model.DeltaSink():
+            yield from _needs("deltalake", "delta", sink.where.of("delta"))
+        case model.IcebergSink():
+            yield from _needs("pyiceberg", "iceberg", sink.where.of("iceberg"))
+            if not re.fullmatch(r"\w+(\.\w+)+", sink.iceberg):
+                yield Problem(
+                    sink.where.of("iceberg"),
+                    f"{sink.iceberg!r} is not namespace.table",
+                    "write `events.clicks`, for example",
+                )
+            if not sink.warehouse and not sink.catalog:
+                yield Problem(
+                    sink.where.mark, "the Iceberg sink has no `warehouse`", "give a folder, or `catalog:` settings"
+                )
+        case model.DatabaseSink():
+            yield from _database_url(sink.database, sink.where.of("database"))
+            if not sink.table:
+                yield Problem(sink.where.mark, "the database sink has no `table`")
+            if sink.mode == "update" and not sink.key:
+                yield Problem(sink.where.of("mode"), "mode update needs a `key`", "name the columns that tell a row")
+            if sink.delete_when and not sink.key:
+                yield Problem(
+                    sink.where.of("delete_when"), "rows to delete need a `key`", "name the columns that tell a row"
+                )
+        case _:
+            pass
+
+
+def _database_url(url: str, mark: Mark) -> Problems:
+    missing = list(_needs("sqlalchemy", "sql", mark))
+    if missing:
+        yield from missing
+        return
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        make_url(url).get_dialect().import_dbapi()
+    except SQLAlchemyError:
+        yield Problem(
+            mark,
+            "not the URL of a database SQLAlchemy knows",
+            "write postgresql+psycopg://user@host/name or sqlite:///file.db",
+        )
+    except ImportError as error:
+        yield Problem(mark, f"the database's driver is missing: {error.name}", f"pip install {error.name}")
+
+
+def _needs(package: str, extra: str, mark: Mark) -> Problems:
+    if importlib.util.find_spec(package) is None:
+        yield Problem(mark, f"this needs the package {package}", f"pip install 'moldau[{extra}]'")
+
+
+def _functions(pipeline: model.Pipeline) -> Problems:
+    for item in (*pipeline.sources.values(), *pipeline.steps, *pipeline.sinks):
+        for field in fields(item):
+            name = getattr(item, field.name)
+            if field.metadata["kind"] != "function" or not name:
+                continue
+            try:
+                found = find(name, pipeline.folder)
+            except FunctionError as error:
+                yield Problem(item.where.of(field.name), str(error))
+            else:
+                if not callable(found):
+                    yield Problem(item.where.of(field.name), f"{name} is not a function")
+
+
+# ---- what streams ---------------------------------------------------------------------------------------------------
+
+
+def _streaming(graph: Graph) -> Problems:
+    for part in graph.steps.values():
+        step = part.item
+        if (
+            isinstance(step, model.DedupStep)
+            and step.within_watermark
+            and graph.streams(part)
+            and not _watermarked(graph, part)
+        ):
+            yield Problem(
+                step.where.of("dedup"),
+                "dedup of a stream would remember every key for ever",
+                "give the source a `watermark:`, or write `within_watermark: false` if the keys are few",
+            )
+    for part in graph.sinks.values():
+        sink = part.item
+        assert isinstance(sink, model.Sink)
+        if not graph.streams(part):
+            yield Problem(
+                sink.where.mark,
+                f"nothing streams into this sink ({part.inputs[0]})",
+                "read from a topic, files or a database cursor",
+            )
+            continue
+        mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
+        grouped = [each for each in graph.upstream(part) if isinstance(each.item, model.AggregateStep)]
+        if mode == "append" and any(not _watermarked(graph, each) for each in grouped):
+            yield Problem(
+                grouped[0].item.where.of("aggregate"),
+                "this aggregate is appended to a sink, so Spark has to know when a group is final",
+                "give the source a `watermark:`, or the sink `mode: update`",
+            )
+        if (
+            mode == "complete"
+            and not grouped
+            and not any(isinstance(each.item, model.SqlStep | model.PythonStep) for each in graph.upstream(part))
+        ):
+            yield Problem(sink.where.of("mode"), "mode complete is for aggregates", "write `mode: append`")
+
+
+def _watermarked(graph: Graph, part: Part) -> bool:
+    for each in graph.upstream(part):
+        if isinstance(each.item, model.WatermarkStep | model.PythonStep):
+            return True
+        if is_stream(each.item) and getattr(each.item, "watermark", None) is not None:
+            return True
+    return False
