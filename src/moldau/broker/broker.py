@@ -140,6 +140,10 @@ class Broker:
     def node_id(self) -> int:
         return self.config.node_id
 
+    def is_controller_listener(self, name: str) -> bool:
+        """Whether the quorum's members come there, and not clients of brokers."""
+        return name in self.config.controller_listener_names
+
     def flush_soon(self, partition: Partition) -> None:
         """Make the partition durable off the loop; whoever waits for it is woken then."""
         self.flusher.add(partition)

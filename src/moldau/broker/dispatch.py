@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.calls import Call, Session
-from moldau.broker.registry import ServedApi, served_apis
+from moldau.broker.registry import ListenerKind, ServedApi, served_on
 from moldau.seams.network import Connection, ResponseSlot
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire.apis import API_VERSIONS
@@ -27,11 +27,12 @@ _log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """The `FrameHandler` of a listener."""
+    """The `FrameHandler` of all listeners of a kind: for brokers' clients, or for the quorum's members."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, kind: ListenerKind = "broker") -> None:
         self._broker = broker
-        self._served = served_apis()
+        self._kind = kind
+        self._served = served_on(kind)
         self._running: set[asyncio.Task[None]] = set()
         self._waiting: list[Connection] | None = []
 
@@ -128,4 +129,4 @@ class Dispatcher:
             return
         from moldau.broker.handlers.api_versions import unsupported_version
 
-        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version())
+        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._kind))

@@ -1,4 +1,7 @@
-"""Which APIs this node serves: those with a file in `handlers`. Files are imported when first called."""
+"""Which APIs this node serves: those with a file in `handlers`, on the kind of listener Kafka serves them.
+
+Files are imported when first called.
+"""
 
 import importlib
 import pkgutil
@@ -6,10 +9,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from moldau.broker import handlers
 from moldau.wire import Api, apis
+
+ListenerKind = Literal["broker", "controller"]
 
 
 @dataclass(slots=True)
@@ -38,6 +43,12 @@ def served_apis() -> dict[int, ServedApi]:
     strays = modules - {each.module_name for each in served.values()} - {"common"}
     assert not strays, f"handlers that belong to no API: {sorted(strays)}"
     return served
+
+
+@cache
+def served_on(kind: ListenerKind) -> dict[int, ServedApi]:
+    """By API key, what is served on such a listener."""
+    return {key: each for key, each in served_apis().items() if kind in each.api.listeners}
 
 
 def _file_name(api_name: str) -> str:

@@ -12,5 +12,10 @@ class ApiError(Exception):
         self.message = message
 
 
+class NotController(Exception):
+    """This node is not, or no longer, the active controller. Ask the one that is; what was under way may have
+    happened or not."""
+
+
 class MetadataCorrupt(Exception):
     """A record that cannot follow the ones before it. The log is damaged, or was written by a newer version."""

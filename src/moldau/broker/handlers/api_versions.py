@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from moldau.broker.registry import served_apis
+from moldau.broker.registry import ListenerKind, served_on
 from moldau.controller.features import KRAFT_VERSION, SUPPORTED
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -31,7 +31,8 @@ def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVe
         call.session.client_software_name = request.client_software_name
         call.session.client_software_version = request.client_software_version
     image = broker.image
-    response = m.ApiVersionsResponse(api_keys=_served(), finalized_features_epoch=image.offset)
+    kind: ListenerKind = "controller" if broker.is_controller_listener(call.connection.listener_name) else "broker"
+    response = m.ApiVersionsResponse(api_keys=_served(kind), finalized_features_epoch=image.offset)
     response.supported_features = [
         m.ApiVersionsResponse.SupportedFeatureKey(name, levels.first, levels.last)
         for name, levels in SUPPORTED.items()
@@ -45,15 +46,14 @@ def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVe
     return response
 
 
-def unsupported_version() -> m.ApiVersionsResponse:
+def unsupported_version(kind: ListenerKind) -> m.ApiVersionsResponse:
     """What the client may ask again with, as Kafka says it: of this API alone."""
-    own = [each for each in _served() if each.api_key == API_VERSIONS]
+    own = [each for each in _served(kind) if each.api_key == API_VERSIONS]
     return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-def _served() -> list[m.ApiVersionsResponse.ApiVersion]:
+def _served(kind: ListenerKind) -> list[m.ApiVersionsResponse.ApiVersion]:
     return [
         m.ApiVersionsResponse.ApiVersion(key, 0 if key == _PRODUCE else each.api.versions.first, each.api.versions.last)
-        for key, each in served_apis().items()
-        if "broker" in each.api.listeners
+        for key, each in served_on(kind).items()
     ]
