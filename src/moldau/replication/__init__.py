@@ -1,0 +1,11 @@
+"""Replication of partitions, as Kafka has it: a leader that counts, and followers that fetch.
+
+Everything here is pure. The broker brings the time, the offsets of the log and the words of the cluster's image; what
+comes back are numbers and decisions, which the broker carries out.
+
+- `leader`: remote log end offsets, the in-sync replicas and changes to them, the high watermark, the low watermark.
+- `follower`: what a follower does with the answer to a fetch, and where it cuts its log.
+- `session`: a follower's side of incremental fetch sessions.
+- `selection`: which replica a consumer is sent to.
+- `throttle`: bandwidth for replicas that are being moved.
+"""

@@ -1,0 +1,80 @@
+"""A follower's side of an incremental fetch session (KIP-227): partitions are named once, then only what changes.
+
+Invariant: what the leader has in the session is `_sent`, as long as every response was seen; after an error, a
+disconnect or a timeout the next request is a full one, which closes the former session.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from moldau.wire.errors import ErrorCode
+
+INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+_NO_SESSION = 0
+
+Key = tuple[bytes, int]  # topic id, partition
+
+
+class FetchWish(NamedTuple):
+    """One partition of a fetch request."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class FetchPlan(NamedTuple):
+    """What a request says. `wanted` are the new and changed partitions, all of them in a full one."""
+
+    session_id: int
+    session_epoch: int
+    wanted: list[tuple[Key, FetchWish]]
+    forgotten: list[Key]
+
+
+class FollowerSession:
+    __slots__ = ("_epoch", "_id", "_sent")
+
+    def __init__(self) -> None:
+        self._id = _NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._sent: dict[Key, FetchWish] = {}
+
+    @property
+    def is_incremental(self) -> bool:
+        return self._epoch != INITIAL_EPOCH
+
+    def plan(self, wishes: Mapping[Key, FetchWish]) -> FetchPlan:
+        """The next request, for all of these partitions and no others."""
+        if not self.is_incremental:
+            self._sent = dict(wishes)
+            return FetchPlan(self._id, self._epoch, list(wishes.items()), [])
+        sent = self._sent
+        wanted = [(key, wish) for key, wish in wishes.items() if sent.get(key) != wish]
+        forgotten = [key for key in sent if key not in wishes]
+        for key in forgotten:
+            del sent[key]
+        sent.update(wanted)
+        return FetchPlan(self._id, self._epoch, wanted, forgotten)
+
+    def on_response(self, error_code: int, session_id: int) -> bool:
+        """Whether the answer can be used."""
+        if error_code != ErrorCode.NONE:
+            if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = _NO_SESSION
+            self._epoch = INITIAL_EPOCH
+            return False
+        if session_id == _NO_SESSION:  # the leader has no room for a session, or closed this one as it was empty
+            self._id, self._epoch = _NO_SESSION, INITIAL_EPOCH
+        elif self._epoch == INITIAL_EPOCH or session_id != self._id:
+            self._id, self._epoch = session_id, 1
+        else:
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+        return True
+
+    def on_failure(self) -> None:
+        """No answer: whether the leader took the request is not known."""
+        self._epoch = INITIAL_EPOCH
