@@ -163,7 +163,9 @@ class SimClient:
             base_sequence=sequence,
             transactional=transactional_id is not None,
         )
-        batch = bytes(build_batch([(0, timestamp_ms, None, write.value, ()) for write in writes], options))
+        batch = bytes(
+            build_batch([(place, timestamp_ms, None, write.value, ()) for place, write in enumerate(writes)], options)
+        )
 
         def request(topic_id: bytes, _: int) -> Message:
             data = m.ProduceRequest.PartitionProduceData(partition[1], batch)
