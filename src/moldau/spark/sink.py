@@ -1,0 +1,179 @@
+"""DataFrames into topics: what `df.write` and `df.writeStream` with `format("moldau")` do.
+
+Start here, then `sink_columns` (which column is what), `producing` (how rows leave) and `transactions` (exactly-once).
+
+`make_batch_writer` and `make_stream_writer` run on the driver and refuse what cannot work; `write` runs once per task
+in a Python worker, on pickled writers. `commit` and `abort` of the driver decide nothing: with at-least-once delivery
+a task is done when its records are acknowledged, with exactly-once when its own transaction is committed.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from moldau.spark import transactions
+from moldau.spark.options import OptionError
+from moldau.spark.producing import Sender, make_producer
+from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
+from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did. `group` names its marker, if it has one; `repeated` if it found its batch written before."""
+
+    rows: int
+    group: str | None = None
+    repeated: bool = False
+
+
+def make_batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
+    """For `df.write`: one job, whose failed tasks Spark repeats. A second job writes again, unless it has a batchId."""
+    if overwrite:
+        raise OptionError(
+            "Save mode overwrite is not allowed for topics: records can only be appended, use mode('append')"
+        )
+    settings = _checked(options, schema)
+    if settings.transactional_id_prefix is None:
+        return BatchWriter(settings, writer=str(uuid.uuid4()), batch_id=0, forgets=True)
+    if settings.batch_id is None:
+        raise OptionError(
+            "Option transactionalIdPrefix needs batchId here, a number that grows with every write "
+            "(in foreachBatch: its batch id); or leave both out"
+        )
+    return BatchWriter(settings, settings.transactional_id_prefix, settings.batch_id, forgets=False)
+
+
+def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
+    """For `df.writeStream`: batches are numbered, and the last one is repeated after a restart. Any output mode."""
+    del overwrite  # complete mode writes the whole result again; Spark's own sink does the same
+    settings = _checked(options, schema)
+    if settings.batch_id is not None:
+        raise OptionError("Option batchId is for df.write: leave it out, a streaming query numbers its batches itself")
+    return StreamWriter(settings)
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    settings = sink_options(options)
+    check_columns(schema, settings.topic)
+    make_producer(settings.producer)  # librdkafka checks names and values, and connects to nothing in that time
+    return settings
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One job. `writer` and `batch_id` say which one it is, to its own repeated tasks."""
+
+    def __init__(self, options: SinkOptions, writer: str, batch_id: int, *, forgets: bool) -> None:
+        self._options = options
+        self._writer = writer
+        self._batch_id = batch_id
+        self._forgets = forgets  # nobody will repeat this job under the same name
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return write_at_least_once(self._options, iterator)
+        return write_exactly_once(self._options, self._writer, self._batch_id, _task().partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        groups = [each.group for each in messages if isinstance(each, Written) and each.group is not None]
+        if self._forgets and groups:
+            transactions.delete_markers(self._options, groups)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A streaming query; Spark tells its id and the number of the batch to each task."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return write_at_least_once(self._options, iterator)
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise RuntimeError(
+                "Spark did not tell the query and batch this task belongs to: exactly-once cannot be kept"
+            )
+        return write_exactly_once(self._options, query_id, int(batch_id), task.partitionId(), iterator)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("write() was called outside a Spark task")
+    return task
+
+
+def write_at_least_once(options: SinkOptions, batches: Iterator[Any]) -> Written:
+    """Send everything and wait for the acknowledgements. A repeated task sends again."""
+    rows = read_rows(batches, options.topic)
+    first = next(rows, None)
+    if first is None:
+        return Written(0)
+    sender = Sender(make_producer(options.producer), options.topic)
+    sender.send(first)
+    for more in rows:
+        sender.send(more)
+    sender.finish()
+    return Written(sender.rows)
+
+
+def write_exactly_once(
+    options: SinkOptions, writer: str, batch_id: int, partition: int, batches: Iterator[Any]
+) -> Written:
+    """Send everything in one transaction, unless the marker says that it was done. See `transactions`."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return Written(0)  # nothing to write, now or when repeated
+    transactional_id = f"{options.transactional_id_prefix or writer}-{partition}"
+    transaction = transactions.TaskTransaction(options, transactional_id)
+    # Opened after the first rows are there: what computes them may take longer than a transaction should.
+    marker = transaction.open()
+    batches = itertools.chain((first,), batches)
+    if marker is not None and transactions.is_written(marker, writer, batch_id):
+        return _compare(marker, batches, transactional_id)
+    transaction.begin()
+    try:
+        sender = Sender(transaction.producer, options.topic)
+        topic = _send_all(sender, read_rows(batches, options.topic), options.topic)
+        written = transactions.Marker(writer, batch_id, sender.rows, sender.size_bytes)
+        transaction.commit(topic, written)
+    except KafkaException as failure:
+        transaction.abort()
+        raise transaction.explained("writing in the transaction", failure) from failure
+    except BaseException:
+        transaction.abort()
+        raise
+    return Written(sender.rows, transactional_id)
+
+
+def _send_all(sender: Sender, rows: Iterator[Rows], topic: str | None) -> str:
+    """Send until everything is acknowledged; returns the topic that will keep the marker."""
+    for each in rows:
+        if topic is None and each.topics:
+            topic = each.topics[0]
+        sender.send(each)
+    sender.finish()
+    assert topic is not None, "the columns were checked: there is a topic for every row"
+    return topic
+
+
+def _compare(marker: transactions.Marker, batches: Iterator[Any], transactional_id: str) -> Written:
+    """The batch is there. Reading it again happens after a crash only, and shows whether it is still the same."""
+    rows = size_bytes = 0
+    for batch in batches:
+        rows += batch.num_rows
+        size_bytes += measure(batch)
+    transactions.check_replay(marker, rows, size_bytes, transactional_id)
+    return Written(0, transactional_id, repeated=True)

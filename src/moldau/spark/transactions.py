@@ -1,0 +1,199 @@
+"""Exactly-once: one Kafka transaction per task, which says by itself whether it happened.
+
+Into the transaction goes, beside the records, an offset of a consumer group that nobody reads by: the number of the
+batch, with what was written as its metadata. Both become visible together or not at all. So a task that runs again
+(after the death of a worker, of the executor, or of the driver) asks first and writes only what is not there.
+
+The order of steps carries the proof:
+
+1. `InitProducerId` for the task's transactional id. It fences every earlier attempt, alive or not, and ends what that
+   one left open: from here on nobody but us commits for this partition of the query.
+2. Read the marker, and wait for offsets that are still in doubt. What it says now stays true until we change it.
+3. Only if the batch is not there: write records, then the marker, then commit.
+
+An attempt that was fenced fails; its transaction is aborted. If the outcome of a commit is unknown, the task fails
+too, and the next attempt learns the outcome in steps 1 and 2.
+
+Limits. A batch that is run again must bring the same rows to the same task: Spark does that for a replayable source
+and a deterministic query. The marker keeps count and size of the rows, so a task whose rows have changed is an error
+and not a silent loss. Atomic is the task, not the batch: readers may see some partitions of a batch before others.
+Markers are kept by the cluster as long as offsets of empty groups (`offsets.retention.minutes`, a week).
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from moldau.spark.producing import LIBRDKAFKA_LOG, DeliveryFailed, make_producer
+from moldau.spark.sink_options import SinkOptions
+
+T = TypeVar("T")
+_ATTEMPT_SECONDS = 10.0
+_ABORT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+class Fenced(RuntimeError):
+    """Another attempt of the same task has taken over, or the transaction took too long."""
+
+
+class ReplayDiffers(RuntimeError):
+    """A batch that was written before came again with other rows."""
+
+
+@dataclass(slots=True, frozen=True)
+class Marker:
+    """What the last transaction of a task wrote. `writer` is the query's id: a new checkpoint starts a new query."""
+
+    writer: str
+    batch_id: int
+    rows: int
+    size_bytes: int
+
+
+class TaskTransaction:
+    """The transaction of one task: `open`, then either nothing, or `begin`, sending, and `commit` or `abort`."""
+
+    def __init__(self, options: SinkOptions, transactional_id: str) -> None:
+        self._options = options
+        self.transactional_id = transactional_id
+        self._deadline_seconds = options.max_block_ms / 1000
+        self.producer: Producer
+
+    def open(self) -> Marker | None:
+        """Fence earlier attempts, and tell what the last of them committed."""
+        self.producer = make_producer(
+            self._options.producer,
+            **{
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": self._options.transaction_timeout_ms,
+            },
+        )
+        self._call("starting a transactional producer", lambda: self.producer.init_transactions(_ATTEMPT_SECONDS))
+        return read_marker(self._options, self.transactional_id)
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def commit(self, topic: str, marker: Marker) -> None:
+        """Make records and marker visible together. Everything was acknowledged before."""
+        place = TopicPartition(topic, 0, marker.batch_id, json.dumps(asdict(marker), separators=(",", ":")))
+        # Only a consumer can name a group to librdkafka; this one reads nothing.
+        consumer = Consumer({**self._options.connection, "group.id": self.transactional_id, "logger": LIBRDKAFKA_LOG})
+        try:
+            group = consumer.consumer_group_metadata()
+            self._call(
+                "noting the batch in the transaction",
+                lambda: self.producer.send_offsets_to_transaction([place], group, _ATTEMPT_SECONDS),
+            )
+        finally:
+            consumer.close()
+        self._call("committing the transaction", lambda: self.producer.commit_transaction(_ATTEMPT_SECONDS))
+
+    def abort(self) -> None:
+        """Give up what was written, so that readers need not wait for the timeout. Never hides what went wrong."""
+        try:
+            self.producer.purge()
+            self.producer.abort_transaction(_ABORT_SECONDS)
+        except (KafkaException, RuntimeError):
+            return  # fenced, or out of reach: the coordinator aborts by itself
+
+    def _call(self, what: str, step: Callable[[], T]) -> T:
+        """Repeat a step until it works, fails for good or takes too long; librdkafka continues where it was."""
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            try:
+                return step()
+            except KafkaException as failure:
+                if not failure.args[0].retriable() or time.monotonic() > deadline:
+                    raise self.explained(what, failure) from failure
+                time.sleep(_PAUSE_SECONDS)
+
+    def explained(self, what: str, failure: KafkaException) -> RuntimeError:
+        """What an error of librdkafka's means here, and what to do."""
+        error: KafkaError = failure.args[0]
+        if error.code() in _FENCED:
+            return Fenced(_fenced_text(self.transactional_id, self._options))
+        return DeliveryFailed(
+            f"{what} {self.transactional_id!r} failed: {error.str()} ({error.name()}){_advice(error)}"
+        )
+
+
+def _fenced_text(transactional_id: str, options: SinkOptions) -> str:
+    return (
+        f"the transaction {transactional_id!r} was ended by somebody else: another attempt of this task runs (turn "
+        "spark.speculation off), another query uses the same transactionalIdPrefix, or writing took longer than "
+        f"kafka.transaction.timeout.ms={options.transaction_timeout_ms} (raise it, or make batches smaller by "
+        "maxOffsetsPerTrigger)"
+    )
+
+
+def _advice(error: KafkaError) -> str:
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return "; set kafka.transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms"
+    return ""
+
+
+def is_written(marker: Marker | None, writer: str, batch_id: int) -> bool:
+    """Whether the batch is there already. A marker ahead of the batch means that the checkpoint went back in time."""
+    if marker is None or marker.writer != writer or marker.batch_id < batch_id:
+        return False
+    if marker.batch_id > batch_id:
+        raise ReplayDiffers(
+            f"batch {batch_id} comes after batch {marker.batch_id} was written: the checkpoint is older than the "
+            "output. Restore the newer checkpoint; or start anew with another checkpoint, which writes everything again"
+        )
+    return True
+
+
+def check_replay(marker: Marker, rows: int, size_bytes: int, transactional_id: str) -> None:
+    """A batch that was written and comes again must be the same."""
+    if (marker.rows, marker.size_bytes) != (rows, size_bytes):
+        raise ReplayDiffers(
+            f"batch {marker.batch_id} of {transactional_id!r} was written with {marker.rows} rows of "
+            f"{marker.size_bytes} bytes and comes again with {rows} rows of {size_bytes} bytes. Exactly-once "
+            "needs a batch to be the same when it is repeated: keep the number of partitions (minPartitions, "
+            "spark.sql.shuffle.partitions, repartition) across a restart, and leave out rand(), uuid() and the like. "
+            "Other partitions of this batch may have been written twice or not at all"
+        )
+
+
+def read_marker(options: SinkOptions, group_id: str) -> Marker | None:
+    """The newest marker of the group; it is kept with the first topic a task wrote to, so there may be several."""
+    admin = AdminClient({**options.connection, "log_level": 0})
+    deadline = time.monotonic() + options.max_block_ms / 1000
+    while True:
+        try:
+            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)], require_stable=True)
+            offsets = asked[group_id].result(_ATTEMPT_SECONDS).topic_partitions
+            break
+        except (KafkaException, TimeoutError) as failure:
+            error = failure.args[0] if isinstance(failure, KafkaException) else None
+            waits = error is None or error.retriable() or error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+            if not waits or time.monotonic() > deadline:
+                raise DeliveryFailed(f"asking what {group_id!r} has written failed: {failure}") from failure
+            time.sleep(_PAUSE_SECONDS)
+    markers = [_parse(group_id, offset.metadata) for offset in offsets or () if offset.offset >= 0]
+    return max(markers, key=lambda marker: marker.batch_id, default=None)
+
+
+def _parse(group_id: str, text: str | None) -> Marker:
+    try:
+        return Marker(**json.loads(text or ""))
+    except (TypeError, ValueError) as failure:
+        raise ValueError(
+            f"group {group_id!r} holds offsets that this sink did not write: choose another transactionalIdPrefix"
+        ) from failure
+
+
+def delete_markers(options: SinkOptions, groups: list[str]) -> None:
+    """Forget markers that nobody will ask for again. If it fails, the cluster's retention does it."""
+    admin = AdminClient({**options.connection, "log_level": 0})
+    for future in admin.delete_consumer_groups(groups, request_timeout=_ATTEMPT_SECONDS).values():
+        future.exception(_ATTEMPT_SECONDS)

@@ -1,0 +1,251 @@
+"""Exactly-once of a task, without Spark: every step a task can die at, attempts that overlap, and batches that change.
+
+A task that dies does nothing more, so death is an exception that no step of ours may act upon: `abort` is taken away.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from moldau.spark import transactions
+from moldau.spark.producing import DeliveryFailed, Sender
+from moldau.spark.sink import Written, write_at_least_once, write_exactly_once
+from moldau.spark.sink_options import SinkOptions, sink_options
+from moldau.spark.transactions import Fenced, ReplayDiffers, TaskTransaction
+from moldau.testing import Broker
+from tests.support.clients import admin, create_topic, fresh, read_all, wait_for
+
+PARTITIONS = 3
+
+
+class Death(BaseException):
+    """The worker was killed."""
+
+
+def options_for(bootstrap: str, topic: str | None, **more: str) -> SinkOptions:
+    given = {"kafka.bootstrap.servers": bootstrap, "delivery": "exactly-once"}
+    given |= {name.replace("_", "."): value for name, value in more.items()}
+    return sink_options(given if topic is None else given | {"topic": topic})
+
+
+def batches(*values: str) -> Iterator[Any]:
+    """Each value in an Arrow batch of its own, so that death can come between them."""
+    return iter([pa.record_batch({"key": pa.array([value]), "value": pa.array([value])}) for value in values])
+
+
+def committed(bootstrap: str, topic: str) -> Counter[bytes | None]:
+    return Counter(message.value() for message in read_all(bootstrap, topic, PARTITIONS))
+
+
+def counted(*values: str) -> Counter[bytes | None]:
+    return Counter(value.encode() for value in values)
+
+
+STEPS = {
+    "before fencing": (transactions, "make_producer", "before"),
+    "after fencing": (transactions, "read_marker", "before"),
+    "after reading the marker": (transactions, "read_marker", "after"),
+    "after begin": (TaskTransaction, "begin", "after"),
+    "amid sending": (Sender, "send", "after"),
+    "before all is acknowledged": (Sender, "finish", "before"),
+    "before commit": (TaskTransaction, "commit", "before"),
+    "after commit": (TaskTransaction, "commit", "after"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_task_that_dies_anywhere_is_written_once_by_the_next(
+    bootstrap: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    owner, name, when = STEPS[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dying(getattr(owner, name), when))
+        patch.setattr(TaskTransaction, "abort", lambda self: None)
+        with pytest.raises(Death):
+            write_exactly_once(options, query, 0, 0, batches("a", "b", "c"))
+    again = write_exactly_once(options, query, 0, 0, batches("a", "b", "c"))
+    assert again.repeated == (step == "after commit")
+    assert write_exactly_once(options, query, 1, 0, batches("d")) == Written(1, f"{query}-0")
+    assert committed(bootstrap, topic) == counted("a", "b", "c", "d")
+
+
+def dying(step: Callable[..., Any], when: str) -> Callable[..., Any]:
+    def die(*arguments: Any, **named: Any) -> Any:
+        if when == "after":
+            step(*arguments, **named)
+        raise Death
+
+    return die
+
+
+def test_death_between_marker_and_commit(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker was sent, but not committed: it must not count."""
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    original = TaskTransaction._call
+
+    def call(self: TaskTransaction, what: str, step: Callable[[], Any]) -> Any:
+        if what.startswith("committing"):
+            raise Death
+        return original(self, what, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskTransaction, "_call", call)
+        patch.setattr(TaskTransaction, "abort", lambda self: None)
+        with pytest.raises(Death):
+            write_exactly_once(options, query, 0, 0, batches("a", "b"))
+    assert not write_exactly_once(options, query, 0, 0, batches("a", "b")).repeated
+    assert committed(bootstrap, topic) == counted("a", "b")
+
+
+def test_an_attempt_that_was_overtaken_cannot_commit(bootstrap: str) -> None:
+    """A zombie, or a speculative copy: whoever fenced last wins, the other fails, and its records are not seen."""
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+
+    def overtaken() -> Iterator[Any]:
+        yield from batches("a", "b")
+        write_exactly_once(options, query, 0, 0, batches("a", "b", "c"))
+        yield from batches("c")
+
+    with pytest.raises(Fenced, match="another attempt"):
+        write_exactly_once(options, query, 0, 0, overtaken())
+    assert write_exactly_once(options, query, 0, 0, batches("a", "b", "c")).repeated
+    assert committed(bootstrap, topic) == counted("a", "b", "c")
+
+
+def test_a_failed_task_aborts_at_once(bootstrap: str) -> None:
+    """Readers of committed records do not have to wait for the transaction's timeout."""
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+
+    def broken() -> Iterator[Any]:
+        yield from batches("a")
+        raise ArithmeticError("upstream")
+
+    with pytest.raises(ArithmeticError):
+        write_exactly_once(options, query, 0, 0, broken())
+    assert committed(bootstrap, topic) == counted()
+    write_exactly_once(options, query, 0, 1, batches("x"))
+    assert committed(bootstrap, topic) == counted("x")
+
+
+def test_tasks_of_a_batch_and_batches_of_a_task_do_not_disturb_each_other(bootstrap: str) -> None:
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    names = [f"{batch}.{task}" for batch in range(3) for task in range(3) if (batch, task) != (1, 2)]  # one is idle
+    for name in names + names[-3:]:
+        batch, task = map(int, name.split("."))
+        write_exactly_once(options, query, batch, task, batches(name))
+    assert committed(bootstrap, topic) == counted(*names)
+
+
+def test_a_new_query_is_not_taken_for_an_old_one_under_the_same_prefix(bootstrap: str) -> None:
+    """A deleted checkpoint counts batches from 0 again; the markers of the old query say nothing about them."""
+    topic = create_topic(bootstrap, partitions=PARTITIONS)
+    options = options_for(bootstrap, topic, transactionalIdPrefix=fresh("prefix"))
+    write_exactly_once(options, "old", 7, 0, batches("a"))
+    write_exactly_once(options, "new", 0, 0, batches("b"))
+    assert committed(bootstrap, topic) == counted("a", "b")
+
+
+def test_a_checkpoint_from_the_past_is_an_error(bootstrap: str) -> None:
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    write_exactly_once(options, query, 7, 0, batches("a"))
+    with pytest.raises(ReplayDiffers, match="older than the output"):
+        write_exactly_once(options, query, 6, 0, batches("b"))
+    assert committed(bootstrap, topic) == counted("a")
+
+
+def test_a_batch_that_comes_again_with_other_rows_is_an_error(bootstrap: str) -> None:
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    write_exactly_once(options, query, 0, 0, batches("a", "b"))
+    for changed in (batches("a"), batches("a", "bb"), batches("a", "b", "c")):
+        with pytest.raises(ReplayDiffers, match="keep the number of partitions"):
+            write_exactly_once(options, query, 0, 0, changed)
+    assert committed(bootstrap, topic) == counted("a", "b")
+
+
+def test_a_task_without_rows_asks_nobody() -> None:
+    options = options_for("127.0.0.1:1", "t")
+    empty = pa.record_batch({"value": pa.array([], pa.string())})
+    assert write_exactly_once(options, "query", 0, 0, iter([empty])) == Written(0)
+    assert write_at_least_once(options, iter([empty])) == Written(0)
+
+
+def test_rows_name_their_topics(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker stays with the first topic, so a task finds it whichever topic comes first when repeated."""
+    one, two = (create_topic(bootstrap, partitions=PARTITIONS) for _ in range(2))
+    query, options = fresh("query"), options_for(bootstrap, None)
+
+    def rows(*topics: str) -> Iterator[Any]:
+        return iter([pa.record_batch({"value": pa.array([*topics]), "topic": pa.array([*topics])})])
+
+    write_exactly_once(options, query, 0, 0, rows(one, two))
+    write_exactly_once(options, query, 1, 0, rows(two, one))
+    assert write_exactly_once(options, query, 1, 0, rows(one, two)).repeated
+    for topic in (one, two):
+        assert committed(bootstrap, topic) == Counter({topic.encode(): 2})
+
+
+def test_a_transaction_that_takes_too_long_says_what_to_raise() -> None:
+    with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}) as broker:
+        bootstrap = broker.bootstrap_servers
+        topic, query = create_topic(bootstrap, partitions=1), fresh("query")
+        options = options_for(bootstrap, topic, kafka_transaction_timeout_ms="1000")
+
+        def slow() -> Iterator[Any]:
+            yield from batches("a")
+            wait_for(lambda: end(bootstrap, topic, committed=False) > 0, "the record")
+            wait_for(lambda: end(bootstrap, topic, committed=True) > 0, "the broker ends the transaction")
+            yield from batches("b")
+
+        with pytest.raises(Fenced, match=r"raise it, or make batches smaller"):
+            write_exactly_once(options, query, 0, 0, slow())
+        assert not read_all(bootstrap, topic)
+
+
+def end(bootstrap: str, topic: str, *, committed: bool) -> int:
+    """The offset up to which a reader can come."""
+    client = admin(bootstrap)
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    where, latest = TopicPartition(topic, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
+    (future,) = client.list_offsets({where: latest}, isolation_level=level).values()
+    offset: int = future.result(30).offset
+    return offset
+
+
+def test_a_timeout_the_cluster_does_not_allow_names_the_option(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, partitions=PARTITIONS)
+    options = options_for(bootstrap, topic, kafka_transaction_timeout_ms="90000000")
+    with pytest.raises(DeliveryFailed, match=r"transaction\.max\.timeout\.ms"):
+        write_exactly_once(options, fresh("query"), 0, 0, batches("a"))
+
+
+def test_records_that_cannot_be_delivered_fail_the_task(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, partitions=PARTITIONS)
+    rows = pa.record_batch({"value": pa.array(["a"]), "partition": pa.array([PARTITIONS + 4], pa.int32())})
+    options = options_for(bootstrap, topic)
+    with pytest.raises(DeliveryFailed, match=topic):
+        write_at_least_once(options, iter([rows]))
+    with pytest.raises(DeliveryFailed, match=topic):
+        write_exactly_once(options, fresh("query"), 0, 0, iter([rows]))
+    assert committed(bootstrap, topic) == counted()
+
+
+def test_offsets_of_somebody_else_are_not_overwritten(bootstrap: str) -> None:
+    topic, prefix = create_topic(bootstrap, partitions=PARTITIONS), fresh("prefix")
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{prefix}-0", "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(ValueError, match="choose another transactionalIdPrefix"):
+        write_exactly_once(options_for(bootstrap, topic, transactionalIdPrefix=prefix), "q", 0, 0, batches("a"))
