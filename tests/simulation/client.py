@@ -54,6 +54,8 @@ class SimClient:
         self.topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self.errors: dict[str, int] = {}
+        self.is_stopping = False
+        self.progress = 0  # writes acknowledged, transactions ended
 
     def _noted(self, what: str) -> None:
         self.errors[what] = self.errors.get(what, 0) + 1
@@ -250,12 +252,13 @@ def _is_retriable(code: int) -> bool:
 async def write_idempotently(
     client: SimClient, partitions: list[Partition], values: Iterator[bytes], now_ms: Callable[[], int]
 ) -> None:
-    """Write values with acks=all and a producer id, one batch at a time per partition, until cancelled."""
+    """Write values with acks=all and a producer id, one batch at a time per partition, until told to stop."""
     producer_id, epoch = await client.init_producer_id(None)
     incarnation = f"{client.name}/{producer_id}"
     sequences = dict.fromkeys(partitions, 0)
     number = 0
-    for value in values:
+    while not client.is_stopping:
+        value = next(values)
         partition = partitions[client.random.below(len(partitions))]
         count = 1 + client.random.below(3)
         writes = []
@@ -269,6 +272,7 @@ async def write_idempotently(
             client.history.violated("an idempotent producer is not refused", f"{client.name} {partition}: {error}")
             return
         sequences[partition] += count
+        client.progress += 1
         await asyncio.sleep(0.02 * client.random.fraction())
 
 
@@ -279,13 +283,13 @@ async def write_transactionally(
     values: Iterator[bytes],
     now_ms: Callable[[], int],
 ) -> None:
-    """Transactions over some partitions, committed or aborted at random, until cancelled."""
+    """Transactions over some partitions, committed or aborted at random, until told to stop."""
     number = 0
-    while True:
+    while not client.is_stopping:
         try:
             producer_id, epoch = await client.init_producer_id(transactional_id)
             sequences: dict[Partition, int] = {}
-            while True:
+            while not client.is_stopping:
                 number += 1
                 name = f"{transactional_id}#{number}"
                 transaction = Transaction(name)
@@ -301,6 +305,7 @@ async def write_transactionally(
                     if transaction.outcome is Outcome.OPEN:
                         transaction.outcome = Outcome.UNKNOWN
                     raise
+                client.progress += 1
                 if epoch_after != epoch:
                     epoch, sequences = epoch_after, {}
                 await asyncio.sleep(0.05 * client.random.fraction())
@@ -374,10 +379,10 @@ async def _add_partitions(client: SimClient, transactional_id: str, request: m.A
 
 
 async def read_on(client: SimClient, partition: Partition, *, committed: bool) -> None:
-    """Read a partition from its beginning, on and on, until cancelled."""
+    """Read a partition from its beginning, on and on, until told to stop."""
     offset = 0
     reader = f"{client.name}{'/committed' if committed else ''}"
-    while True:
+    while not client.is_stopping:
         found = await client.fetch(partition, offset, committed=committed)
         if found is None:
             continue
@@ -391,4 +396,20 @@ async def read_on(client: SimClient, partition: Partition, *, committed: bool) -
                     client.history.violated("an aborted transaction is never seen", f"{value!r} by {reader}")
 
 
-__all__ = ["Fatal", "Fate", "SimClient", "read_on", "write_idempotently", "write_transactionally"]
+async def read_all(client: SimClient, partition: Partition, *, committed: bool) -> list[tuple[int, bytes]]:
+    """Everything from the beginning to the high watermark (or the last stable offset, which is the same when idle)."""
+    offset, everything = 0, []
+    while True:
+        found = await client.fetch(partition, offset, committed=committed, max_wait_ms=0)
+        if found is None:
+            continue
+        next_offset, records, high_watermark = found
+        everything += records
+        if next_offset >= high_watermark:
+            return everything
+        if next_offset == offset:  # open transactions hold a read_committed reader back; they end
+            await asyncio.sleep(_BACKOFF_S)
+        offset = next_offset
+
+
+__all__ = ["Fatal", "Fate", "SimClient", "read_all", "read_on", "write_idempotently", "write_transactionally"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -130,7 +131,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run a coroutine as `process`; so runs whatever it schedules."""
         context = contextvars.copy_context()
         context.run(current_process.set, process)
-        return context.run(self.create_task, make())
+        task: asyncio.Task[Any] = context.run(self.create_task, make())
+        task.add_done_callback(functools.partial(self._ended, process))
+        return task
+
+    def _ended(self, process: Process, task: asyncio.Task[Any]) -> None:
+        if process.is_alive and not task.cancelled() and (error := task.exception()) is not None:
+            where = "".join(traceback.format_exception(error)[-3:]).strip()
+            self.failures.append(f"{process} failed: {where}")
 
     def close(self) -> None:
         super().close()

@@ -1,0 +1,159 @@
+"""What goes wrong in a world, chosen by its seed. Every fault ends by itself or with `heal`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from tests.simulation.world import SimNode, World
+
+
+class Faults:
+    """One trouble after the other, sometimes several at once."""
+
+    def __init__(self, world: World, *, kinds: list[str] | None = None, power: bool = True) -> None:
+        self._world = world
+        self._random = world.random
+        self._power = power
+        self.counts: Counter[str] = Counter()
+        every: dict[str, Callable[[SimNode], Awaitable[None]]] = {
+            "crash": self._crash,
+            "power": self._power_loss,
+            "restart": self._restart,
+            "isolate": self._isolate,
+            "one-way cut": self._one_way_cut,
+            "pair cut": self._pair_cut,
+            "reset": self._reset,
+            "slow link": self._slow_link,
+            "slow disk": self._slow_disk,
+            "disk stall": self._disk_stall,
+            "full disk": self._full_disk,
+            "clock skew": self._clock_skew,
+        }
+        alone = {"crash", "restart", "reset", "slow link", "slow disk", "disk stall", "clock skew"}
+        allowed = kinds or [
+            kind for kind in every if (power or kind != "power") and (len(world.nodes) > 1 or kind in alone)
+        ]
+        self._kinds = [(kind, every[kind]) for kind in allowed]
+
+    async def run(self, seconds: float) -> None:
+        """Cause trouble for so long, then put everything right."""
+        loop = self._world.loop
+        end = loop.time() + seconds
+        running: list[asyncio.Task[None]] = []
+        while loop.time() < end:
+            await asyncio.sleep(self._random.fraction() * 1.5)
+            kind, cause = self._kinds[self._random.below(len(self._kinds))]
+            nodes = list(self._world.nodes.values())
+            node = nodes[self._random.below(len(nodes))]
+            self.counts[kind] += 1
+            self._world.log(f"{kind}: {node.host}")
+            running.append(loop.create_task(cause(node)))  # type: ignore[arg-type]  # all of them are coroutines
+            if self._random.below(3):
+                await running[-1]
+        await asyncio.gather(*running)
+        self.heal()
+
+    def heal(self) -> None:
+        self._world.log("everything is put right")
+        self._world.fabric.heal()
+        for node in self._world.nodes.values():
+            node.disk_delay_ms = 0.0
+            node.disk.heal()
+            if not node.is_up:
+                node.start()
+
+    def _seconds(self, most: float) -> float:
+        return 0.05 + self._random.fraction() * most
+
+    async def _down_for_a_while(self, node: SimNode) -> None:
+        await asyncio.sleep(self._seconds(5.0))
+        if not node.is_up:
+            node.start()
+
+    async def _crash(self, node: SimNode) -> None:
+        node.crash(power_lost=False)
+        await self._down_for_a_while(node)
+
+    async def _power_loss(self, node: SimNode) -> None:
+        # A record acknowledged by all in sync may be unflushed everywhere: Kafka's promise holds while not all of them
+        # lose power at once, so one machine at a time does.
+        if all(other.is_up for other in self._world.nodes.values()) and self._all_in_sync():
+            node.crash(power_lost=True)
+            await self._down_for_a_while(node)
+
+    def _all_in_sync(self) -> bool:
+        for each in self._world.nodes.values():
+            if each.node is None:
+                return False
+            for topic in each.node.broker.image.topics.values():
+                for partition in topic.partitions.values():
+                    if len(partition.isr) < len(partition.replicas):
+                        return False
+        return True
+
+    async def _restart(self, node: SimNode) -> None:
+        await node.stop()
+        await asyncio.sleep(self._seconds(1.0))
+        if not node.is_up:
+            node.start()
+
+    async def _isolate(self, node: SimNode) -> None:
+        await self._cut([(node.host, other.host) for other in self._others(node)], both=True)
+
+    async def _one_way_cut(self, node: SimNode) -> None:
+        others = self._others(node)
+        other = others[self._random.below(len(others))]
+        await self._cut([(node.host, other.host)], both=False)
+
+    async def _pair_cut(self, node: SimNode) -> None:
+        others = self._others(node)
+        other = others[self._random.below(len(others))]
+        await self._cut([(node.host, other.host)], both=True)
+
+    async def _cut(self, pairs: list[tuple[str, str]], *, both: bool) -> None:
+        fabric = self._world.fabric
+        made = [*pairs, *((target, source) for source, target in pairs if both)]
+        fabric.cuts.update(made)
+        await asyncio.sleep(self._seconds(6.0))
+        for pair in made:
+            fabric.cuts.discard(pair)
+        fabric.end_broken()
+
+    async def _reset(self, node: SimNode) -> None:
+        fabric = self._world.fabric
+        for link in list(fabric.links.values()):
+            if node.host in (link.client_host, link.server_host) and self._random.below(2):
+                link.reset("connection reset")
+
+    async def _slow_link(self, node: SimNode) -> None:
+        fabric = self._world.fabric
+        for other in self._others(node):
+            fabric.extra_ms[node.host, other.host] = self._random.fraction() * 300
+        await asyncio.sleep(self._seconds(4.0))
+        fabric.extra_ms.clear()
+
+    async def _slow_disk(self, node: SimNode) -> None:
+        node.disk_delay_ms = self._random.fraction() * 50
+        await asyncio.sleep(self._seconds(4.0))
+        node.disk_delay_ms = 0.0
+
+    async def _disk_stall(self, node: SimNode) -> None:
+        node.disk_delay_ms = 2_000.0
+        await asyncio.sleep(self._seconds(0.5))
+        node.disk_delay_ms = 0.0
+
+    async def _full_disk(self, node: SimNode) -> None:
+        """Its dir goes offline, and the machine is restarted with space."""
+        node.disk.space_left_bytes = self._random.below(4_000)
+        await asyncio.sleep(self._seconds(3.0))
+        node.crash(power_lost=False)
+        node.disk.heal()
+        await self._down_for_a_while(node)
+
+    async def _clock_skew(self, node: SimNode) -> None:
+        node.clock.skew_ms += self._random.below(120_000) - 60_000
+
+    def _others(self, node: SimNode) -> list[SimNode]:
+        return [other for other in self._world.nodes.values() if other is not node]
