@@ -151,6 +151,7 @@ def test_fetch_response(version: int) -> None:
         whole = b"".join(each.read() if isinstance(each, FileRegion) else each for each in data)
         assert whole == encode(response, version)
         by_hand = decode_fetch_response(memoryview(whole), 0, version)
+        assert by_hand.node_endpoints == (endpoints if version >= 16 else [])
         assert (by_hand.throttle_time_ms, by_hand.error_code, by_hand.session_id) == (
             response.throttle_time_ms,
             response.error_code,

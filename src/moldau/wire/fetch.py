@@ -78,6 +78,7 @@ class FetchedFrame(NamedTuple):
     error_code: int
     session_id: int
     topics: list[tuple[Topic, list[FetchedPartition]]]
+    node_endpoints: Sequence[tuple[int, str, int, str | None]] = ()  # (node, host, port, rack) of leaders elsewhere
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -418,9 +419,27 @@ def _decode_response(reader: _Reader, frame: memoryview, version: int) -> Fetche
         count = reader.count("partitions", 18)
         topics.append((topic, [_decode_partition(reader, frame, version) for _ in range(count)]))
         reader.skip_tags()
-    reader.skip_tags()
+    endpoints: list[tuple[int, str, int, str | None]] = []
+    if version >= _FLEXIBLE and (tags := reader.tags()) and 0 in tags:
+        endpoints = _decode_endpoints(tags[0])
     reader.finish("the frame")
-    return FetchedFrame(throttle_time_ms, error_code, session_id, topics)
+    return FetchedFrame(throttle_time_ms, error_code, session_id, topics, endpoints)
+
+
+def _decode_endpoints(data: bytes) -> list[tuple[int, str, int, str | None]]:
+    reader = _Reader(data, 0, flexible=True)
+    endpoints = []
+    for _ in range(reader.count("node_endpoints", 11)):
+        (node_id,) = reader.take(_INT32)
+        host = reader.string("a host")
+        if host is None:
+            raise MalformedFrame("a host is null, which it must not be")
+        (port,) = reader.take(_INT32)
+        rack = reader.string("a rack")
+        reader.skip_tags()
+        endpoints.append((node_id, host, port, rack))
+    reader.finish("node_endpoints")
+    return endpoints
 
 
 def _decode_partition(reader: _Reader, frame: memoryview, version: int) -> FetchedPartition:
