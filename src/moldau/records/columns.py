@@ -8,7 +8,7 @@ Invariant: the columns hold exactly what `iter_records` gives for the batches a 
 refuse are refused here too. One exception: headers that are not asked for are not looked at.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -87,22 +87,69 @@ def read_columns(
 
     `aborted` is the response's list of (producer id, first offset). `max_bytes` bounds all expanded batches together.
     """
+    chunks = iter_columns(
+        buffer,
+        fetch_offset,
+        until_offset=until_offset,
+        aborted=aborted,
+        with_headers=with_headers,
+        check_crcs=check_crcs,
+        max_bytes=max_bytes,
+        chunk_bytes=None,
+    )
+    return next(chunks)
+
+
+def iter_columns(
+    buffer: Buffer,
+    fetch_offset: int = 0,
+    *,
+    until_offset: int | None = None,
+    aborted: Iterable[tuple[int, int]] = (),
+    with_headers: bool = False,
+    check_crcs: bool = True,
+    max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    chunk_bytes: int | None = 16 << 20,
+) -> Iterator[Columns]:
+    """The same in pieces of about `chunk_bytes` of expanded records, at least one, so that memory stays bounded.
+
+    `max_bytes` then bounds each expanded batch; without `chunk_bytes` it bounds all of them together.
+    """
     batches: list[BatchHeader] = []
     bodies: list[Buffer] = []
+    held_bytes = 0
     view = memoryview(buffer)
     next_offset = fetch_offset
     for position, header, visible in iter_fetched(view, fetch_offset, aborted, check_crcs=check_crcs):
         if until_offset is not None and header.base_offset >= until_offset:
+            next_offset = until_offset  # whatever lies between was compacted away, or hidden
             break
+        if chunk_bytes is not None and held_bytes >= chunk_bytes:
+            yield _columns_of(batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
+            batches, bodies, held_bytes = [], [], 0
         next_offset = header.next_offset
         if not visible or not header.record_count:
             continue
         body: Buffer = view[position + HEADER_BYTES : position + header.size_bytes]
         if header.attributes & CODEC_MASK:
-            body = decompress(header.codec, body, max_bytes)
-            max_bytes -= len(body)
+            body = decompress(header.codec, body, max_bytes if chunk_bytes is not None else max_bytes - held_bytes)
+            held_bytes += len(body)
+        elif chunk_bytes is not None:
+            held_bytes += len(body)
         batches.append(header)
         bodies.append(body)
+    yield _columns_of(batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
+
+
+def _columns_of(
+    batches: list[BatchHeader],
+    bodies: list[Buffer],
+    next_offset: int,
+    fetch_offset: int,
+    until_offset: int | None,
+    *,
+    with_headers: bool,
+) -> Columns:
     if until_offset is not None:
         next_offset = min(next_offset, until_offset)
     data = b"".join([*bodies, _PADDING])

@@ -93,6 +93,8 @@ class SourceOptions:
     poll_timeout_ms: int
     offset_retries: int
     offset_retry_interval_ms: int
+    api_timeout_ms: int
+    metadata_age_ms_max: int
     group_id: str | None  # progress is published here; None: nowhere
 
     @property
@@ -232,7 +234,7 @@ def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in {"error", "latest"}:
         raise OptionError(f"option 'startingOffsetsByTimestampStrategy' is '{strategy}': write error or latest")
-    read_int(options, "partition.metadata.cache.ttl.ms", least=-1)
+    metadata_age_ms = read_int(options, "partition.metadata.cache.ttl.ms", least=-1)
     return SourceOptions(
         kafka=kafka,
         assign=assign,
@@ -251,6 +253,8 @@ def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]
         poll_timeout_ms=read_int(options, "kafkaConsumer.pollTimeoutMs", least=1) or 120_000,
         offset_retries=read_int(options, "fetchOffset.numRetries", least=1) or 3,
         offset_retry_interval_ms=read_int(options, "fetchOffset.retryIntervalMs", least=0) or 1_000,
+        api_timeout_ms=read_int(options, "kafka.default.api.timeout.ms", least=1) or 60_000,
+        metadata_age_ms_max=1_000 if metadata_age_ms is None else max(metadata_age_ms, 0),
         group_id=_group_id(options, kafka),
     )
 

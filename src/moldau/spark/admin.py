@@ -1,0 +1,237 @@
+"""The cluster as the driver sees it: which partitions there are, who leads them, which offsets they hold.
+
+Answers come from the leaders, and what can be cured by asking again (a leader that moved, a broker that restarts) is
+asked again a few times before it is an error.
+"""
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from moldau.spark.client import BrokerError, ClientError, ClientSettings, Connection, Disconnected
+from moldau.spark.options import PartitionOffsets, SourceOptions, TopicPartition
+from moldau.wire import ErrorCode
+from moldau.wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
+
+T = TypeVar("T")
+Address = tuple[str, int]
+_COMMIT_BY_NAME = 9  # version 10 names topics by id
+_COORDINATOR_BY_KEY = 3  # version 4 asks for several groups at once
+
+
+class UnknownTopic(ClientError):
+    """A topic that was asked for by name does not exist."""
+
+
+@dataclass(slots=True, frozen=True)
+class Topics:
+    """Partitions and their leaders; -1 where there is none right now."""
+
+    leaders: dict[TopicPartition, int]
+    brokers: dict[int, Address]
+    missing: frozenset[str]
+
+    def address(self, partition: TopicPartition) -> Address | None:
+        return self.brokers.get(self.leaders.get(partition, -1))
+
+
+class Cluster:
+    """Connections to brokers, made when needed, and a few questions to them."""
+
+    def __init__(
+        self, settings: ClientSettings, *, attempts: int = 3, pause_s: float = 1.0, patience_s: float = 60.0
+    ) -> None:
+        """Unknown topics are asked for `attempts` times; leaders and brokers that are away, for `patience_s`."""
+        self._settings = settings
+        self._patience_s = patience_s
+        self._attempts = attempts
+        self._pause_s = pause_s
+        self._connections: dict[Address, Connection] = {}
+        self._brokers: tuple[Address, ...] = ()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def topics(self, names: Iterable[str] | None) -> Topics:
+        """These topics, or all that are not internal. No topic is created by asking."""
+        wanted = None if names is None else sorted(set(names))
+        return self._retrying(lambda: self._topics(wanted))
+
+    def list_offsets(
+        self, at: Mapping[TopicPartition, int], *, read_committed: bool = False, topics: Topics | None = None
+    ) -> PartitionOffsets:
+        """The offset of each partition at a time in ms, or at -1 (latest), -2 (earliest); -1 if there is none.
+
+        `topics` are what is known about the leaders; if that turns out to be old, they are asked for anew.
+        """
+        if not at:
+            return {}
+        if topics is not None:
+            try:
+                return self._list_offsets(at, topics, read_committed=read_committed)
+            except (Disconnected, BrokerError):
+                self.close()
+        names = sorted({topic for topic, _ in at})
+        return self._retrying(lambda: self._list_offsets(at, self._topics(names), read_committed=read_committed))
+
+    def commit(self, group: str, offsets: PartitionOffsets) -> None:
+        """Store offsets for a group that has no members."""
+        request = FindCoordinatorRequest(key=group, key_type=0)
+        found = self._any().call(request, FindCoordinatorResponse, _COORDINATOR_BY_KEY)
+        if found.error_code:
+            raise BrokerError(found.error_code, f"no coordinator for group {group}")
+        rows: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = defaultdict(list)
+        for (topic, index), offset in sorted(offsets.items()):
+            rows[topic].append(
+                OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=""
+                )
+            )
+        answer = self._connection((found.host, found.port)).call(
+            OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+                    for topic, partitions in rows.items()
+                ],
+            ),
+            OffsetCommitResponse,
+            _COMMIT_BY_NAME,
+        )
+        for row in answer.topics:
+            for partition in row.partitions:
+                if partition.error_code:
+                    raise BrokerError(partition.error_code, f"offsets of group {group} were not stored")
+
+    def _topics(self, names: list[str] | None) -> Topics:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self._any().call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._brokers = tuple(brokers.values())
+        leaders: dict[TopicPartition, int] = {}
+        missing = set()
+        for topic in answer.topics:
+            name = topic.name or ""
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                missing.add(name)
+            elif topic.error_code:
+                raise BrokerError(topic.error_code, f"topic {name}")
+            elif not topic.is_internal or names is not None:
+                for partition in topic.partitions:
+                    leaders[name, partition.partition_index] = partition.leader_id
+        return Topics(leaders, brokers, frozenset(missing))
+
+    def _list_offsets(
+        self, at: Mapping[TopicPartition, int], topics: Topics, *, read_committed: bool
+    ) -> PartitionOffsets:
+        by_leader: dict[Address, dict[str, list[ListOffsetsRequest.ListOffsetsPartition]]] = {}
+        for (topic, index), timestamp in sorted(at.items()):
+            address = topics.address((topic, index))
+            if address is None:
+                code = (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if (topic, index) not in topics.leaders
+                    else ErrorCode.LEADER_NOT_AVAILABLE
+                )
+                raise BrokerError(code, f"partition {topic}-{index}")
+            row = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            by_leader.setdefault(address, {}).setdefault(topic, []).append(row)
+        found: PartitionOffsets = {}
+        for address, rows in by_leader.items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[
+                    ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=partitions)
+                    for topic, partitions in rows.items()
+                ],
+                timeout_ms=int(self._settings.request_timeout_s * 1000),
+            )
+            answer = self._connection(address).call(request, ListOffsetsResponse)
+            for topic_row in answer.topics:
+                for partition in topic_row.partitions:
+                    if partition.error_code:
+                        where = f"partition {topic_row.name}-{partition.partition_index}"
+                        raise BrokerError(partition.error_code, where)
+                    found[topic_row.name, partition.partition_index] = partition.offset
+        return found
+
+    def _any(self) -> Connection:
+        """A broker that answers: one we are connected to, else one we know, else one the user named."""
+        for address, connection in list(self._connections.items()):
+            if address in self._brokers:
+                return connection
+        failure: ClientError | None = None
+        for address in dict.fromkeys((*self._brokers, *self._settings.bootstrap_servers)):
+            try:
+                return self._connection(address)
+            except Disconnected as error:
+                failure = error
+        raise failure or Disconnected("no broker is known")
+
+    def _connection(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self._settings)
+        return connection
+
+    def _retrying(self, ask: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self._patience_s
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return ask()
+            except (Disconnected, BrokerError) as error:
+                self.close()
+                if isinstance(error, BrokerError) and (
+                    not error.code.retriable
+                    or (error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempt >= self._attempts)
+                ):
+                    raise
+                if time.monotonic() + self._pause_s > deadline:
+                    raise
+                time.sleep(self._pause_s)
+
+
+def assigned_partitions(cluster: Cluster, options: SourceOptions) -> Topics:
+    """The partitions the options ask for, as they are now."""
+    if options.subscribe_pattern is not None:
+        every = cluster.topics(None)
+        pattern = re.compile(options.subscribe_pattern)
+        kept = {name: leader for name, leader in every.leaders.items() if pattern.search(name[0])}
+        return Topics(kept, every.brokers, frozenset())
+    if options.subscribe is not None:
+        return cluster.topics(options.subscribe)
+    assert options.assign is not None
+    named = cluster.topics({topic for topic, _ in options.assign})
+    kept = {partition: leader for partition, leader in named.leaders.items() if partition in options.assign}
+    return Topics(kept, named.brokers, named.missing)
+
+
+def require_topics(topics: Topics) -> Topics:
+    """Refuse topics that do not exist, when they were named."""
+    if topics.missing:
+        names = ", ".join(sorted(topics.missing))
+        raise UnknownTopic(f"no such topic: {names}. Create it first, or subscribe by subscribePattern")
+    return topics

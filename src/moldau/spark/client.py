@@ -1,0 +1,228 @@
+"""One connection to one broker, blocking: what a Spark task needs, in a process where nobody else waits.
+
+Invariant: a connection that failed in any way is closed and never used again; callers make a new one.
+"""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from moldau.spark.sasl import AuthenticationFailed, exchange
+from moldau.spark.security import Security, parse_security, tls_context
+from moldau.wire import ErrorCode, MalformedFrame, Message, apis, decode, encode
+from moldau.wire.apis import Api
+from moldau.wire.headers import decode_response_header, encode_request_header
+from moldau.wire.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+_FRAME_BYTES_MAX = 1 << 30
+_API_VERSIONS = 18
+R = TypeVar("R", bound=Message)
+
+
+class ClientError(Exception):
+    """Something went wrong between us and a broker."""
+
+
+class Disconnected(ClientError):
+    """The broker could not be reached, or the connection broke: worth another try."""
+
+
+class BrokerError(ClientError):
+    """The broker answered with an error code."""
+
+    def __init__(self, code: int, what: str) -> None:
+        self.code = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+        super().__init__(f"{what}: {self.code.name} ({code}). {self.code.meaning}")
+
+
+@dataclass(slots=True, frozen=True)
+class ClientSettings:
+    """What every connection of a client has in common."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    security: Security
+    client_id: str
+    connect_timeout_s: float
+    request_timeout_s: float
+
+
+def parse_client_settings(kafka: Mapping[str, str]) -> ClientSettings:
+    """From `kafka.*` options without their prefix."""
+    return ClientSettings(
+        bootstrap_servers=parse_addresses(kafka["bootstrap.servers"]),
+        security=parse_security(kafka),
+        client_id=kafka.get("client.id", "moldau-spark"),
+        connect_timeout_s=_seconds(kafka, "socket.connection.setup.timeout.ms", 10_000),
+        request_timeout_s=_seconds(kafka, "request.timeout.ms", 30_000),
+    )
+
+
+def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
+    """host:port, several with commas; IPv6 in brackets."""
+    from moldau.spark.options import OptionError
+
+    found = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or not port.isdigit() or not host:
+            raise OptionError(f"option 'kafka.bootstrap.servers' has '{part}': write host:port")
+        found.append((host.strip("[]"), int(port)))
+    return tuple(found)
+
+
+def _seconds(kafka: Mapping[str, str], name: str, default_ms: int) -> float:
+    from moldau.spark.options import read_int
+
+    value = read_int({f"kafka.{name}": kafka[name]}, f"kafka.{name}", least=1) if name in kafka else None
+    return (value or default_ms) / 1000
+
+
+class Connection:
+    """Connected, secured, logged in, and told which versions the broker speaks."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        self.peer = f"{host}:{port}"
+        self._settings = settings
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket: socket.socket = socket.create_connection((host, port), settings.connect_timeout_s)
+        except OSError as error:
+            raise Disconnected(f"cannot connect to {self.peer}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(settings.request_timeout_s)
+            if settings.security.tls:
+                self._secure(host)
+            self._ask_versions()
+            if settings.security.mechanism is not None:
+                self._log_in(settings.security)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def break_off(self) -> None:
+        """Wake a thread that waits for an answer: from now on every call fails."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def version(self, api: Api, most: int | None = None) -> int:
+        """The newest version both sides speak, at most `most`."""
+        least, newest = self._versions.get(api.key, (0, -1))
+        chosen = min(newest, api.versions.last if most is None else most)
+        if chosen < max(least, api.versions.first):
+            raise ClientError(f"{self.peer} does not speak {api.name} in a version that we speak: update it")
+        return chosen
+
+    def call(self, request: Message, answer: type[R], most: int | None = None) -> R:
+        """One request and its answer."""
+        api = apis()[request.number]
+        version = self.version(api, most)
+        self.send(api, version, encode(request, version))
+        frame, position = self.receive(api, version)
+        try:
+            return decode(answer, version, frame[position:])
+        except MalformedFrame as error:
+            self.close()
+            raise ClientError(f"{self.peer} sent an answer that makes no sense: {error}") from error
+
+    def send(self, api: Api, version: int, body: bytes) -> None:
+        self._correlation_id += 1
+        head = encode_request_header(api, version, self._correlation_id, self._settings.client_id)
+        try:
+            self._socket.sendall((len(head) + len(body)).to_bytes(4, "big") + head + body)
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def receive(self, api: Api, version: int) -> tuple[memoryview, int]:
+        """The next frame and where its body begins. Its memory is the caller's."""
+        frame = self._read_frame()
+        correlation_id, position = decode_response_header(frame, header_version=api.response_header_version(version))
+        if correlation_id != self._correlation_id:
+            raise self._broken(None, f"answer {correlation_id} came instead of {self._correlation_id}")
+        return frame, position
+
+    def _read_frame(self) -> memoryview:
+        size = int.from_bytes(self._read(4), "big")
+        if not 4 <= size <= _FRAME_BYTES_MAX:
+            raise self._broken(
+                None, f"a frame of {size} bytes: is this a Kafka listener, and TLS on both sides or none?"
+            )
+        return self._read(size)
+
+    def _read(self, size: int) -> memoryview:
+        view = memoryview(bytearray(size))
+        done = 0
+        try:
+            while done < size:
+                count = self._socket.recv_into(view[done:])
+                if not count:
+                    raise self._broken(None, "the broker closed it")
+                done += count
+        except OSError as error:
+            raise self._broken(error) from error
+        return view
+
+    def _broken(self, error: OSError | None, why: str = "") -> Disconnected:
+        self.close()
+        if isinstance(error, TimeoutError):
+            why = f"no answer within {self._settings.request_timeout_s:.0f} s"
+        return Disconnected(f"the connection to {self.peer} broke: {why or error}")
+
+    def _secure(self, host: str) -> None:
+        try:
+            self._socket = tls_context(self._settings.security).wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise ClientError(
+                f"the certificate of {self.peer} is not trusted: {error.verify_message}. "
+                "Set kafka.ssl.truststore.location to its CA in PEM"
+            ) from error
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def _ask_versions(self) -> None:
+        """Version 0 of this request is understood by every broker there is."""
+        api = apis()[_API_VERSIONS]
+        self.send(api, 0, encode(ApiVersionsRequest(), 0))
+        frame, position = self.receive(api, 0)
+        answer = decode(ApiVersionsResponse, 0, frame[position:])
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"{self.peer} does not say which versions it speaks")
+        self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    def _log_in(self, security: Security) -> None:
+        assert security.mechanism is not None
+        hands = self.call(SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)
+        if hands.error_code:
+            offered = ", ".join(hands.mechanisms) or "none"
+            raise AuthenticationFailed(f"{self.peer} does not take {security.mechanism}; it takes: {offered}")
+        steps = exchange(security.mechanism, security.username, security.password)
+        message = next(steps)
+        while True:
+            answer = self.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+            if answer.error_code:
+                raise AuthenticationFailed(f"{self.peer} refused user {security.username!r}: {answer.error_message}")
+            try:
+                message = steps.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return

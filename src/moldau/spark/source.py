@@ -1,0 +1,118 @@
+"""Reading topics: the batch reader, and what it shares with the stream's: partitions of a job, and their rows.
+
+The driver decides on offsets; an executor is told one range and reads exactly that, so a task that runs twice reads
+the same rows twice.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from moldau.spark.admin import Cluster, Topics, assigned_partitions, require_topics
+from moldau.spark.client import parse_client_settings
+from moldau.spark.fetch_client import FetchSettings, RangeToRead, read_range
+from moldau.spark.offsets import resolve
+from moldau.spark.options import OptionError, PartitionOffsets, SourceOptions, parse_batch_options, read_int
+from moldau.spark.ranges import cut
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_PARTITION_BYTES_DEFAULT = 4 << 20
+
+
+class RangePartition(InputPartition):
+    """One task: a range of one partition."""
+
+    def __init__(self, work: RangeToRead) -> None:
+        super().__init__(work)
+
+
+def open_cluster(options: SourceOptions) -> Cluster:
+    return Cluster(
+        parse_client_settings(options.kafka),
+        patience_s=options.api_timeout_ms / 1000,
+        attempts=options.offset_retries,
+        pause_s=options.offset_retry_interval_ms / 1000,
+    )
+
+
+def make_tasks(
+    starts: PartitionOffsets, ends: PartitionOffsets, topics: Topics, options: SourceOptions
+) -> list[InputPartition]:
+    """The tasks of a batch, in the order of topics and partitions."""
+    ranges = [
+        RangeToRead(topic, index, starts[topic, index], end, topics.address((topic, index)))
+        for (topic, index), end in sorted(ends.items())
+        if (topic, index) in starts
+    ]
+    tasks = cut(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+    return [RangePartition(task) for task in tasks]
+
+
+def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any]:
+    """The rows of one task as Arrow record batches. Runs on an executor."""
+    from moldau.spark.arrow_rows import arrow_schema, to_rows
+
+    work: RangeToRead | None = partition.value
+    if work is None:  # Spark's own stand-in for a job without tasks
+        return
+    schema = arrow_schema(include_headers=options.include_headers)
+    for columns in read_range(work, fetch_settings(options)):
+        if len(columns):
+            yield to_rows(columns, work.topic, work.partition, schema)
+
+
+def fetch_settings(options: SourceOptions) -> FetchSettings:
+    numbers = {f"kafka.{name}": value for name, value in options.kafka.items()}
+    return FetchSettings(
+        client=parse_client_settings(options.kafka),
+        read_committed=options.read_committed,
+        include_headers=options.include_headers,
+        fail_on_data_loss=options.fail_on_data_loss,
+        max_bytes=read_int(numbers, "kafka.max.partition.fetch.bytes", least=1) or _PARTITION_BYTES_DEFAULT,
+        max_wait_ms=read_int(numbers, "kafka.fetch.max.wait.ms", least=0) or 500,
+        timeout_s=options.poll_timeout_ms / 1000,
+        check_crcs=options.kafka.get("check.crcs", "true").lower() != "false",
+    )
+
+
+def make_batch_reader(options: Mapping[str, str], schema: "StructType") -> "BatchReader":
+    """For `spark.read.format("moldau")`."""
+    parsed = parse_batch_options(options)
+    parse_client_settings(parsed.kafka)  # refuses bad security options before anything starts
+    refuse_other_columns(options, schema)
+    return BatchReader(parsed)
+
+
+def refuse_other_columns(options: Mapping[str, str], schema: "StructType") -> None:
+    from moldau.spark.options import source_schema
+
+    if schema.fieldNames() != source_schema(options).fieldNames():
+        raise OptionError("the columns are given by the source: leave out .schema(…) and use select")
+
+
+class BatchReader(DataSourceReader):
+    """From one set of offsets to another, both fixed when the query is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with open_cluster(options) as cluster:
+            topics = require_topics(assigned_partitions(cluster, options))
+            starts = resolve(options.starting, cluster, topics, options, is_start=True)
+            ends = resolve(options.ending, cluster, topics, options, is_start=False)
+        for partition, start in starts.items():
+            if start > ends[partition]:
+                raise OptionError(
+                    f"{partition[0]}-{partition[1]} would start at offset {start}, after its end {ends[partition]}: "
+                    f"check '{options.starting.option}' and '{options.ending.option}', and whether the topic was "
+                    "deleted and created again"
+                )
+        return make_tasks(starts, ends, topics, options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_rows(partition, self._options)
