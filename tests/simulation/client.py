@@ -57,6 +57,9 @@ class SimClient:
         self.is_stopping = False
         self.progress = 0  # writes acknowledged, transactions ended
 
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def _noted(self, what: str) -> None:
         self.errors[what] = self.errors.get(what, 0) + 1
 
@@ -273,7 +276,7 @@ async def write_idempotently(
             return
         sequences[partition] += count
         client.progress += 1
-        await asyncio.sleep(0.02 * client.random.fraction())
+        await asyncio.sleep(0.2 * client.random.fraction())
 
 
 async def write_transactionally(
@@ -308,7 +311,7 @@ async def write_transactionally(
                 client.progress += 1
                 if epoch_after != epoch:
                     epoch, sequences = epoch_after, {}
-                await asyncio.sleep(0.05 * client.random.fraction())
+                await asyncio.sleep(0.3 * client.random.fraction())
         except Fatal as error:
             client._noted(f"begins anew after {error}")
             await asyncio.sleep(_BACKOFF_S)

@@ -13,6 +13,7 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.simulation.client import SimClient, read_all, read_on, write_idempotently, write_transactionally
 from tests.simulation.faults import Faults
+from tests.simulation.group_member import GroupMember
 from tests.simulation.history import Partition
 from tests.simulation.observer import Observer
 from tests.simulation.world import World
@@ -30,6 +31,7 @@ class Plan:
     partitions: int = 2
     writers: int = 2
     transactional_writers: int = 1
+    members: int = 2
     kinds: tuple[str, ...] = ()
     power: bool = True
 
@@ -71,6 +73,7 @@ class _Run:
         self.observer = Observer(self.world)
         self.writers: list[SimClient] = []
         self.readers: list[SimClient] = []
+        self.members: list[GroupMember] = []
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
 
@@ -108,6 +111,12 @@ class _Run:
                     client, client.name, self.partitions, _values(client.name), self._now_ms
                 ),
             )
+        for number in range(self.plan.members):
+            client = world.client(f"g{number}")
+            self.readers.append(client)
+            member = GroupMember(client, "group", "events", self.plan.partitions)
+            self.members.append(member)
+            self._spawn(client, member.run)
         for partition in self.partitions:
             for committed in (False, True):
                 client = world.client(f"r{partition[1]}{'c' if committed else 'u'}")
@@ -141,6 +150,17 @@ class _Run:
             lambda: all(client.progress > was + 2 for client, was in zip(self.writers, before, strict=True)),
             "every writer makes progress",
         )
+        where = self._group_positions()
+        await self._until(
+            lambda: not self.members or all(self._group_positions()[each] > where[each] for each in self.partitions),
+            "the group goes on with every partition",
+        )
+
+    def _group_positions(self) -> dict[Partition, int]:
+        return {
+            partition: max((member.positions.get(partition, 0) for member in self.members), default=0)
+            for partition in self.partitions
+        }
 
     async def _judge(self) -> None:
         reader = self.world.client("judge")
