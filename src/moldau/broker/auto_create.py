@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.controller.topics import create_topics
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
 
+_KNOWN_MS_MAX = 1_000
 _Configs = list[m.CreateTopicsRequest.CreatableTopicConfig]
 
 
 async def auto_create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
     """Create these topics; the errors of those that could not be. One that exists meanwhile is fine."""
     request = m.CreateTopicsRequest(topics=[_request(broker, name) for name in names])
-    response = await broker.controller.submit(create_topics, request)
+    response = await broker.controller_channel.call(request)
     fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    created = [topic.name for topic in response.topics if topic.error_code in fine]
+    await _until_known(broker, created)
     return {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code not in fine}
+
+
+async def _until_known(broker: Broker, names: list[str]) -> None:
+    """A controller elsewhere is ahead of this node, mostly by milliseconds; who asks then asks again."""
+    deadline_ms = broker.clock.monotonic_ms() + _KNOWN_MS_MAX
+    while any(name not in broker.image.topics for name in names) and broker.clock.monotonic_ms() < deadline_ms:
+        await broker.next_image(_KNOWN_MS_MAX / 1000)
 
 
 def _request(broker: Broker, name: str) -> m.CreateTopicsRequest.CreatableTopic:

@@ -7,6 +7,7 @@ records starts sooner and stays smaller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from moldau.timers.wheel import TimingWheel
 if TYPE_CHECKING:
     from moldau.broker.channels import Channels
     from moldau.broker.controller import LocalController
+    from moldau.broker.controller_channel import ControllerChannel
     from moldau.broker.fetch_sessions import FetchSessions
     from moldau.broker.flusher import Flusher
     from moldau.broker.group_coordinator import GroupCoordinator
@@ -56,6 +58,7 @@ class Broker:
     broker_epoch: int = -1
     replicas: ReplicaManager = field(init=False)
     controller: LocalController = field(init=False)
+    controller_channel: ControllerChannel = field(init=False)
     metadata_log: MetadataLog = field(init=False)
     flusher: Flusher = field(init=False)
     moves: LogDirMoves = field(init=False)
@@ -64,6 +67,7 @@ class Broker:
     _producer_ids: ProducerIds | None = None
     _telemetry: Telemetry | None = None
     _channels: Channels | None = None
+    _image_changed: asyncio.Future[None] | None = None
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
     fetch_purgatory: Purgatory = field(init=False)
@@ -122,6 +126,19 @@ class Broker:
             self._telemetry = Telemetry(self.random)
             self.disconnect_listeners.append(self._telemetry.on_disconnect)
         return self._telemetry
+
+    async def next_image(self, timeout_seconds: float) -> None:
+        """Until the cluster changes, or for so long."""
+        if self._image_changed is None:
+            self._image_changed = self.loop.create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.shield(self._image_changed)
+
+    def on_image_published(self) -> None:
+        changed, self._image_changed = self._image_changed, None
+        if changed is not None:
+            changed.set_result(None)
 
     def tell_coordinators(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The cluster changed. Coordinators that nobody needed so far stay unmade, unless their topic has come."""

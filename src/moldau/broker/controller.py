@@ -1,34 +1,51 @@
-"""The way of a command to the cluster's controller. Here the controller is this very node: a quorum of one.
+"""The controller of this node: active while this node leads the quorum, silent otherwise.
 
 Handlers say `await broker.controller.submit(create_topics, request)`: the command is decided on the newest image, its
-records are appended, and the answer comes back once they are committed and this node has acted on them.
+records are appended, and the answer comes back once they are committed and this node has acted on them. A node that is
+not the active controller gets NotController; `broker.controller_channel` finds the one that is.
+
+Invariant: a command is decided on an image that has everything before it, and its records follow that image in the
+log: nothing comes between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.controller.context import ControllerContext, ControllerResult
+from moldau.controller.errors import NotController
+from moldau.controller.feature_updates import activation_records
 from moldau.controller.image import ClusterImage
 from moldau.controller.sessions import BrokerSessions
+from moldau.wire import Message
+from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
-    from moldau.broker.metadata_log import MetadataLog
+    from moldau.broker.controller_duties import Duties
+
+_log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT")
 R = TypeVar("R")
+Command = Callable[[ClusterImage, RequestT, ControllerContext], ControllerResult[R]]
 
 
 class LocalController:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker, log: MetadataLog, context: ControllerContext, sessions: BrokerSessions) -> None:
+    def __init__(self, broker: Broker, context: ControllerContext, sessions: BrokerSessions) -> None:
         self._broker = broker
-        self._log = log
+        self._log = broker.metadata_log
         self._context = context
+        self._active_epoch = -1
+        self._changed: asyncio.Future[None] | None = None
+        self._duties: Duties | None = None
         self.sessions = sessions
 
     @property
@@ -39,6 +56,40 @@ class LocalController:
     def kraft_version(self) -> int:
         """The level of the quorum's own feature, which is not in the image but in the quorum's log."""
         return self._context.kraft_version
+
+    @property
+    def is_active(self) -> bool:
+        return self._active_epoch == self._log.epoch and self._log.is_leader
+
+    def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        """The quorum has a leader, or lost it. If it is this node, `latest` has everything that was committed."""
+        if leader_id == self._broker.node_id:
+            self._activate(epoch)
+        else:
+            self._active_epoch = -1
+            if self._duties is not None:
+                self._duties.stop()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    def _activate(self, epoch: int) -> None:
+        broker = self._broker
+        self._active_epoch = epoch
+        self.sessions.activate(self._log.latest, broker.clock.monotonic_ms(), broker.node_id)
+        if first := activation_records(self._log.latest, self.context()):
+            self.append_unasked(first)
+        if not broker.config.standalone:
+            from moldau.broker.controller_duties import Duties
+
+            self._duties = self._duties or Duties(broker, self)
+            self._duties.start()
+
+    async def leader_changed(self) -> None:
+        """Returns at the next change of the quorum's leader."""
+        if self._changed is None:
+            self._changed = self._broker.loop.create_future()
+        await asyncio.shield(self._changed)
 
     def context(self) -> ControllerContext:
         config = self._broker.config
@@ -51,13 +102,59 @@ class LocalController:
             delete_topic_enable=config.get_bool("delete.topic.enable"),
         )
 
-    async def submit(
-        self,
-        command: Callable[[ClusterImage, RequestT, ControllerContext], ControllerResult[R]],
-        request: RequestT,
-    ) -> R:
-        """Decide, commit, and give back the answer."""
+    async def submit(self, command: Command[RequestT, R], request: RequestT) -> R:
+        """Decide, commit, and give back the answer. NotController if another node must be asked."""
+        if not self.is_active:
+            raise NotController
         result = command(self._log.latest, request, self.context())
+        if result.refusal is not None:
+            _log.info("refused %s: %s", type(request).__name__, result.refusal)
         if result.records:
             await self._log.append(result.records)
+            if self._duties is not None:
+                self._duties.on_command()
         return result.response
+
+    async def execute(self, request: Message) -> Any:
+        """Carry out one of the requests that brokers make of the active controller."""
+        return await self.submit(_command_for(request, self.sessions), request)
+
+    def decide(self, decide: Callable[[ClusterImage, ControllerContext], Sequence[Message]]) -> int:
+        """A change nobody asked for: append what `decide` finds necessary, and say how many records that was."""
+        records = decide(self._log.latest, self.context())
+        if records:
+            self.append_unasked(records)
+        return len(records)
+
+    def append_unasked(self, records: Sequence[Message]) -> None:
+        """Append without anybody waiting. If leadership is lost meanwhile, the next controller decides anew."""
+        self._log.append(records).add_done_callback(_log_failure)
+
+    def stop(self) -> None:
+        self._active_epoch = -1
+        if self._duties is not None:
+            self._duties.stop()
+
+
+def _log_failure(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None and not isinstance(error, NotController):
+        _log.error("a change of the metadata failed: %s", error)
+
+
+def _command_for(request: Message, sessions: BrokerSessions) -> Command[Any, Any]:
+    """Loaded when first needed: most nodes never decide most of these."""
+    from moldau.controller import brokers, configs, directories, isr, producer_ids, topics
+
+    commands: dict[type[Message], Command[Any, Any]] = {
+        m.AllocateProducerIdsRequest: producer_ids.allocate_producer_ids,
+        m.AlterConfigsRequest: configs.alter_configs,
+        m.AlterPartitionRequest: isr.alter_partition,
+        m.AssignReplicasToDirsRequest: directories.assign_replicas_to_dirs,
+        m.BrokerHeartbeatRequest: partial(brokers.broker_heartbeat, sessions=sessions),
+        m.BrokerRegistrationRequest: partial(brokers.register_broker, sessions=sessions),
+        m.ControllerRegistrationRequest: brokers.register_controller,
+        m.CreateTopicsRequest: topics.create_topics,
+        m.IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
+        m.UnregisterBrokerRequest: partial(brokers.unregister_broker, sessions=sessions),
+    }
+    return commands[type(request)]

@@ -25,7 +25,6 @@ from moldau.log.errors import LogError
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.results import AppendInfo
 from moldau.records import BatchOptions, CorruptBatch
-from moldau.timers.wheel import TimerHandle, TimingWheel
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -168,29 +167,6 @@ class LedShards(Generic[S]):
             del self._loading[index]
         else:
             self._broker.loop.call_soon(self._go_on, load)
-
-
-class WakeUp:
-    """One timer that is moved about."""
-
-    __slots__ = ("_action", "_timer", "_wheel")
-
-    def __init__(self, wheel: TimingWheel, action: Callable[[], None]) -> None:
-        self._wheel = wheel
-        self._action = action
-        self._timer: TimerHandle | None = None
-
-    def at(self, deadline_ms: float | None) -> None:
-        """None: not at all."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if deadline_ms is not None:
-            self._timer = self._wheel.add(deadline_ms, self._fire)
-
-    def _fire(self) -> None:
-        self._timer = None
-        self._action()
 
 
 def append_records(

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.config.group import group_values
 from moldau.broker.coordinator_log import read_batches
-from moldau.broker.coordinator_shards import LedShards, Loading, WakeUp, append_records, when_committed
+from moldau.broker.coordinator_shards import LedShards, Loading, append_records, when_committed
 from moldau.broker.group_metadata import topics_delta, view_of
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
+from moldau.broker.wake_up import WakeUp
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import ClusterImage, ResourceType
 from moldau.groups import (

@@ -13,10 +13,10 @@ import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.controller.directories import assign_replicas_to_dirs
 from moldau.log.checkpoints import TopicPartition, uuid_bytes
 from moldau.log.errors import LogError
 from moldau.log.move import MoveJob
+from moldau.seams.network import RequestTimedOut
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -99,7 +99,10 @@ class LogDirMoves:
         topic = kind.TopicData(partition.topic_id, [kind.PartitionData(partition.index)])
         directory = kind.DirectoryData(uuid_bytes(properties.directory_id), [topic])
         request = kind(broker.node_id, broker.broker_epoch, [directory])
-        await broker.controller.submit(assign_replicas_to_dirs, request)
+        try:
+            await broker.controller_channel.call(request)
+        except RequestTimedOut as error:
+            _log.warning("the controller does not know yet where %r lies: %s", partition, error)
 
     def _executor(self) -> Executor:
         if not self._broker.has_own_threads:

@@ -115,6 +115,17 @@ class MetadataLog:
                 offset = header.next_offset
 
     @property
+    def leader_id(self) -> int | None:
+        return self._node_id
+
+    @property
+    def is_leader(self) -> bool:
+        return True
+
+    def leader_endpoint(self) -> tuple[str, int] | None:
+        return None
+
+    @property
     def next_offset(self) -> int:
         return self.log.log_end_offset
 

@@ -16,6 +16,7 @@ from moldau.broker.broker import Broker
 from moldau.broker.config import BrokerConfig, Endpoint, topic_settings_for
 from moldau.broker.config_rules import TableRules
 from moldau.broker.controller import LocalController
+from moldau.broker.controller_channel import ControllerChannel
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
@@ -25,10 +26,9 @@ from moldau.broker.identity import identify
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.protection import refuse_missing_protection
-from moldau.broker.registration import announce_shutdown, register_this_broker, unfence_this_broker
+from moldau.broker.registration import BrokerLifecycle
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
-from moldau.controller.feature_updates import activation_records
 from moldau.log.config import LogConfig
 from moldau.log.log_manager import LogManager, ManagerSettings
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
@@ -68,6 +68,7 @@ class Node:
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
         self._listeners: dict[str, Listener] = {}
+        self._lifecycle: BrokerLifecycle | None = None
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -121,16 +122,16 @@ class Node:
         metadata.open()
         logs.open()
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
-        broker.replicas = ReplicaManager(logs, config.node_id, config)
+        broker.replicas = ReplicaManager(broker)
         broker.moves = LogDirMoves(broker)
-        broker.controller = self._controller(broker, metadata)
+        broker.controller = self._controller(broker)
+        broker.controller_channel = ControllerChannel(broker)
         self._publish(broker.image, metadata.committed)
-        if first := activation_records(metadata.committed, broker.controller.context()):
-            await metadata.append(first)
+        broker.controller.on_leader_change(metadata.leader_id, metadata.epoch)
         self._dispatcher = Dispatcher(broker)
         endpoints = await self._listen(self._network)
-        await register_this_broker(broker, endpoints, previous_epoch)
-        await unfence_this_broker(broker)
+        self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
+        await self._lifecycle.start()
         self._housekeeping = Housekeeping(logs, self._executor)
         self._housekeeping.start()
         self._dispatcher.open()
@@ -139,9 +140,8 @@ class Node:
         overrides = self.broker.metadata_log.latest.config(ResourceType.TOPIC, topic)
         return topic_settings_for(overrides, self.broker.config).log
 
-    def _controller(self, broker: Broker, metadata: MetadataLog) -> LocalController:
+    def _controller(self, broker: Broker) -> LocalController:
         sessions = BrokerSessions(self.config.get_int("broker.session.timeout.ms"))
-        sessions.activate(metadata.committed, self.clock.monotonic_ms(), broker.node_id)
         context = ControllerContext(
             rules=TableRules(lambda: broker.config),
             random=self.random,
@@ -149,7 +149,7 @@ class Node:
             cluster_id=broker.cluster_id,
             quorum_ids=(broker.node_id,),
         )
-        return LocalController(broker, metadata, context, sessions)
+        return LocalController(broker, context, sessions)
 
     async def _listen(self, network: Network) -> list[Endpoint]:
         """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
@@ -178,6 +178,7 @@ class Node:
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
+        broker.on_image_published()
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Settings changed while running. What is read at each use needs nothing; these were copied at the start."""
@@ -190,7 +191,9 @@ class Node:
     async def stop(self) -> None:
         """Shut down cleanly: the next start needs no recovery."""
         broker = self.broker
-        await announce_shutdown(broker)
+        if self._lifecycle is not None:
+            await self._lifecycle.shut_down()
+        broker.controller.stop()
         broker.stop_coordinators()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()

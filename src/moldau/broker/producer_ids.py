@@ -9,7 +9,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.controller.producer_ids import allocate_producer_ids
 from moldau.transactions.producer_ids import ProducerIdAllocator
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -54,7 +53,7 @@ class ProducerIds:
         broker = self._broker
         request = m.AllocateProducerIdsRequest(broker_id=broker.node_id, broker_epoch=broker.broker_epoch)
         try:
-            response = await broker.controller.submit(allocate_producer_ids, request)
+            response = await broker.controller_channel.call(request)
         except Exception:
             self.allocator.on_failure(broker.clock.monotonic_ms())
             _log.exception("the controller gave no producer ids")

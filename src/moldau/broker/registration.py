@@ -1,77 +1,169 @@
-"""This broker makes itself known to the controller: registered at start, unfenced when it has caught up, and shut down
-in an orderly way at the end. All three are the RPCs Kafka's brokers use, here without a network in between.
+"""This broker's life as the controller sees it: registered, unfenced once it has caught up, alive while it calls, and
+shut down in an orderly way. All with the RPCs Kafka's brokers use, also where the controller is in the same process.
+
+Invariant: clients are served only after the image itself shows this incarnation of the broker, unfenced.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import Endpoint
-from moldau.controller.brokers import broker_heartbeat, register_broker
 from moldau.controller.features import SUPPORTED
+from moldau.controller.image import ClusterImage
 from moldau.log.checkpoints import uuid_bytes
+from moldau.seams.network import RequestTimedOut
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
 
+_log = logging.getLogger(__name__)
+
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_RETRY_SECONDS = 0.2
+_FENCED_INTERVAL_MS = 100
+_SHUTDOWN_MS_MAX = 30_000
+_SHUTDOWN_ATTEMPT_MS = 3_000  # if no controller answers for so long, there is nobody to take over anyway
 
 
 class RegistrationRefused(Exception):
-    """The controller does not want this broker; the message says why."""
+    """The controller does not want this broker; the message says why, and what to do."""
 
 
-async def register_this_broker(broker: Broker, endpoints: list[Endpoint], previous_epoch: int) -> None:
-    """Sets `broker.broker_epoch`. `previous_epoch` is that of the last clean shutdown, or -1."""
-    request = m.BrokerRegistrationRequest(
-        broker_id=broker.node_id,
-        cluster_id=broker.cluster_id,
-        incarnation_id=broker.random.uuid(),
-        listeners=[
-            m.BrokerRegistrationRequest.Listener(
-                each.listener, each.host or "", each.port, _SECURITY_PROTOCOLS[each.security_protocol]
-            )
-            for each in endpoints
-        ],
-        features=[
-            m.BrokerRegistrationRequest.Feature(name, levels.first, levels.last) for name, levels in SUPPORTED.items()
-        ],
-        rack=broker.config.get_str_or_none("broker.rack"),
-        log_dirs=sorted(
-            uuid_bytes(each.properties.directory_id)
-            for each in broker.logs.online_dirs
-            if each.properties is not None and each.properties.directory_id is not None
+class BrokerLifecycle:
+    """Belongs to the event loop."""
+
+    def __init__(self, broker: Broker, endpoints: list[Endpoint], previous_epoch: int) -> None:
+        """`previous_epoch` is that of the last clean shutdown, or -1."""
+        self._broker = broker
+        self._incarnation_id = broker.random.uuid()
+        self._endpoints = endpoints
+        self._previous_epoch = previous_epoch
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Return when this broker is registered, has caught up, and is unfenced."""
+        await self._register()
+        while not self._is_active(self._broker.image):
+            if self._is_registered(self._broker.image):
+                await self._heartbeat()
+            if not self._is_active(self._broker.image):
+                await self._broker.next_image(_RETRY_SECONDS)
+        # A node of its own has nobody who would miss its heartbeat.
+        if not self._broker.config.standalone:
+            self._beating = self._broker.loop.create_task(self._beat())
+
+    async def shut_down(self) -> None:
+        """Leaderships move away first, where there is anybody to take them."""
+        if self._beating is not None:
+            self._beating.cancel()
+        broker = self._broker
+        deadline_ms = broker.clock.monotonic_ms() + _SHUTDOWN_MS_MAX
+        try:
+            while broker.clock.monotonic_ms() < deadline_ms:
+                response = await self._heartbeat(want_shut_down=True, timeout_ms=_SHUTDOWN_ATTEMPT_MS)
+                if response.should_shut_down or broker.config.standalone:
+                    return
+                if response.error_code != ErrorCode.NONE:
+                    break
+                await asyncio.sleep(_RETRY_SECONDS / 4)
+        except RequestTimedOut:
+            pass
+        _log.warning("shutting down without the controller's consent: leaderships move when it notices")
+
+    def _is_registered(self, image: ClusterImage) -> bool:
+        own = image.brokers.get(self._broker.node_id)
+        return own is not None and own.epoch == self._broker.broker_epoch
+
+    def _is_active(self, image: ClusterImage) -> bool:
+        return self._is_registered(image) and not image.brokers[self._broker.node_id].fenced
+
+    async def _register(self) -> None:
+        broker = self._broker
+        request = self._registration()
+        timeout_ms = broker.config.get_int("initial.broker.registration.timeout.ms")
+        deadline_ms = broker.clock.monotonic_ms() + timeout_ms
+        has_warned = False
+        while True:
+            left_ms = max(1.0, deadline_ms - broker.clock.monotonic_ms())
+            response = await broker.controller_channel.call(request, timeout_ms=left_ms)
+            code = ErrorCode(response.error_code)
+            if code is ErrorCode.NONE:
+                broker.broker_epoch = response.broker_epoch
+                return
+            is_taken = code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            if not is_taken or broker.clock.monotonic_ms() >= deadline_ms:
+                raise RegistrationRefused(_explain(code, broker.node_id))
+            if not has_warned:
+                has_warned = True
+                _log.warning("the former life of broker %d is not over yet for the controller: waiting", broker.node_id)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _registration(self) -> m.BrokerRegistrationRequest:
+        broker = self._broker
+        kind = m.BrokerRegistrationRequest
+        return kind(
+            broker_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                kind.Listener(each.listener, each.host or "", each.port, _SECURITY_PROTOCOLS[each.security_protocol])
+                for each in self._endpoints
+            ],
+            features=[kind.Feature(name, levels.first, levels.last) for name, levels in SUPPORTED.items()],
+            rack=broker.config.get_str_or_none("broker.rack"),
+            log_dirs=sorted(
+                uuid_bytes(each.properties.directory_id)
+                for each in broker.logs.online_dirs
+                if each.properties is not None and each.properties.directory_id is not None
+            ),
+            previous_broker_epoch=self._previous_epoch,
+        )
+
+    async def _beat(self) -> None:
+        config = self._broker.config
+        interval_ms = config.get_int("broker.heartbeat.interval.ms")
+        while True:
+            try:
+                response = await self._heartbeat(timeout_ms=config.get_int("broker.session.timeout.ms"))
+            except RequestTimedOut as error:
+                _log.warning("no heartbeat: %s", error)
+                continue
+            if response.error_code != ErrorCode.NONE:
+                _log.error("the controller refused a heartbeat: %s", ErrorCode(response.error_code).name)
+            await asyncio.sleep((min(interval_ms, _FENCED_INTERVAL_MS) if response.is_fenced else interval_ms) / 1000)
+
+    async def _heartbeat(
+        self, *, want_shut_down: bool = False, timeout_ms: float | None = None
+    ) -> m.BrokerHeartbeatResponse:
+        broker = self._broker
+        request = m.BrokerHeartbeatRequest(
+            broker_id=broker.node_id,
+            broker_epoch=broker.broker_epoch,
+            current_metadata_offset=broker.image.offset,
+            want_fence=False,
+            want_shut_down=want_shut_down,
+            offline_log_dirs=sorted(
+                uuid_bytes(each.properties.directory_id)
+                for each in broker.logs.dirs.values()
+                if not each.is_online and each.properties is not None and each.properties.directory_id is not None
+            ),
+        )
+        response: m.BrokerHeartbeatResponse = await broker.controller_channel.call(request, timeout_ms=timeout_ms)
+        return response
+
+
+def _explain(code: ErrorCode, node_id: int) -> str:
+    what_to_do = {
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION: f"another broker with node.id={node_id} is running: give each its own",
+        ErrorCode.INCONSISTENT_CLUSTER_ID: (
+            "its log.dirs belong to another cluster: use those of this cluster, or empty ones"
         ),
-        previous_broker_epoch=previous_epoch,
-    )
-    command = partial(register_broker, sessions=broker.controller.sessions)
-    response = await broker.controller.submit(command, request)
-    if response.error_code != ErrorCode.NONE:
-        raise RegistrationRefused(f"the controller refused this broker: {ErrorCode(response.error_code).name}")
-    broker.broker_epoch = response.broker_epoch
-
-
-async def unfence_this_broker(broker: Broker) -> None:
-    await _heartbeat(broker)
-
-
-async def announce_shutdown(broker: Broker) -> None:
-    """Leaderships move away first, where there is anybody to take them."""
-    await _heartbeat(broker, want_shut_down=True)
-
-
-async def _heartbeat(broker: Broker, *, want_shut_down: bool = False) -> None:
-    request = m.BrokerHeartbeatRequest(
-        broker_id=broker.node_id,
-        broker_epoch=broker.broker_epoch,
-        current_metadata_offset=broker.image.offset,
-        want_fence=False,
-        want_shut_down=want_shut_down,
-    )
-    command = partial(broker_heartbeat, sessions=broker.controller.sessions)
-    response = await broker.controller.submit(command, request)
-    if response.error_code != ErrorCode.NONE:
-        raise RegistrationRefused(f"the controller refused a heartbeat: {ErrorCode(response.error_code).name}")
+        ErrorCode.UNSUPPORTED_VERSION: "the cluster's features need another release of this broker",
+        ErrorCode.INVALID_REGISTRATION: "its log dirs are not distinct from those of the other brokers",
+    }
+    return f"the controller refused this broker ({code.name}): {what_to_do.get(code, code.meaning)}"

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator_log import read_batches
-from moldau.broker.coordinator_shards import LedShards, Loading, WakeUp, append_records, when_committed
+from moldau.broker.coordinator_shards import LedShards, Loading, append_records, when_committed
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.broker.txn_markers import Marker, write_marker
+from moldau.broker.wake_up import WakeUp
 from moldau.controller.delta import ImageDelta
 from moldau.controller.features import TRANSACTION_VERSION
 from moldau.log.errors import LogError

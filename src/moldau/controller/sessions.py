@@ -52,6 +52,12 @@ class BrokerSessions:
             session = self._sessions[broker_id] = BrokerSession(epoch)
         return session
 
+    def touch(self, broker_id: int, epoch: int, now_ms: float) -> None:
+        """The broker is known to be alive, without having called."""
+        session = self.get(broker_id, epoch)
+        if session is not None and session.contact_ms is not None:
+            session.contact_ms = now_ms
+
     def close(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
 
