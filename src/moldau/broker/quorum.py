@@ -1,0 +1,583 @@
+"""This node's part in the quorum that keeps the cluster's metadata: Raft with a disk, a network and a clock.
+
+A node of its own is a quorum of one and takes the same path: it elects itself while it opens its log. Commands are
+appended at once, in order, and flushed by one fsync for all that came meanwhile; what a majority has flushed is
+committed, becomes the published image, and ends the wait of whoever appended it.
+
+Invariants
+- The image that is published never runs ahead of what is committed.
+- A vote is on disk before it is given. Each leadership is a new epoch, in `quorum-state` before its first record.
+- A fetch claims only what was flushed.
+- `is_leader` becomes true only when everything that could have been committed before is in `latest`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
+from moldau.broker.quorum_snapshots import SnapshotDownload
+from moldau.controller.features import record_version
+from moldau.controller.fold import apply
+from moldau.controller.image import EMPTY_IMAGE, ClusterImage
+from moldau.log.config import LogConfig
+from moldau.log.context import LogContext
+from moldau.log.errors import LogError
+from moldau.log.flush import FlushJob
+from moldau.log.partition_log import PartitionLog
+from moldau.raft import (
+    Address,
+    Append,
+    AppendLeaderChange,
+    Effect,
+    HighWatermarkChanged,
+    InstallSnapshot,
+    LeaderChanged,
+    Persist,
+    Raft,
+    RaftSettings,
+    ReplicaKey,
+    Send,
+    SnapshotChunk,
+    SnapshotId,
+    Truncate,
+    VoterSet,
+)
+from moldau.raft.leader import Leader
+from moldau.raft.messages import Request
+from moldau.raft.replica import RaftViolation
+from moldau.raft.roles import NEVER
+from moldau.raft.voters import Voter, static_voters
+from moldau.records import BatchBuilder, ControlType, build_control_batch
+from moldau.wire import ZERO_UUID, ErrorCode, Message, encode
+from moldau.wire import messages as m
+from moldau.wire.internal import encode_metadata_record
+
+if TYPE_CHECKING:
+    from moldau.broker.calls import Call
+    from moldau.broker.channels import Channels
+    from moldau.broker.config import BrokerConfig
+    from moldau.broker.quorum_fetches import QuorumFetches
+    from moldau.wire.fetch import FetchFrame
+
+_log = logging.getLogger(__name__)
+_MAX_BATCH_BYTES = 8 << 20
+AnswerT = TypeVar("AnswerT")
+_RESIGN_WAIT_MS = 2_000.0
+
+
+class NotController(Exception):
+    """This node is not the active controller, or stopped being it before the records were committed."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class QuorumStopped(Exception):
+    """This node no longer takes part."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An append that is not committed yet."""
+
+    last_offset: int
+    image: ClusterImage
+    done: asyncio.Future[None]
+
+
+class MetadataQuorum:
+    """Belongs to the event loop. `open`, then `start` when requests of others can be served, then `stop`, `close`.
+
+    `publish(before, after)` is called whenever more is committed, `on_leader_change` listeners when another node leads,
+    or nobody is known to, or this node has become or ceased to be the active controller.
+    """
+
+    def __init__(
+        self,
+        context: LogContext,
+        config: BrokerConfig,
+        publish: Callable[[ClusterImage, ClusterImage], None],
+        executor: Executor,
+        *,
+        cluster_id: str = "",
+        directory_id: bytes = ZERO_UUID,
+        channels: Callable[[], Channels] | None = None,
+    ) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._config = config
+        self._publish = publish
+        self._executor = executor
+        self.cluster_id = cluster_id
+        self._channels = channels
+        self._me = ReplicaKey(config.node_id, directory_id)
+        self.files = QuorumLog(context, config.metadata_log_dir, _log_config(config), _voters(config))
+        # Where this node's controller listens; known for sure once its listeners are bound (`set_endpoints`).
+        self._raft = Raft(
+            self._me,
+            self.files,
+            self.files.history,
+            _raft_settings(config),
+            context.random,
+            bootstrap=_bootstrap(config),
+            endpoints=_own_endpoints(config),
+        )
+        # With everything appended; the next command is decided on this. Only the active controller appends.
+        self.latest = EMPTY_IMAGE
+        # With everything committed; this is what the node shows and acts on.
+        self.committed = EMPTY_IMAGE
+        self.on_leader_change: list[Callable[[int | None, int], None]] = []
+        self.is_leader = False
+        self._applied = 0  # records below are in `committed`
+        self._pending: deque[_Pending] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._is_started = False
+        self._is_stopped = False
+        self._is_settling = False
+        # The epoch given up, and whoever waits for the next one.
+        self._resigned: tuple[int, asyncio.Future[None]] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._fetches: QuorumFetches | None = None
+        self._download = SnapshotDownload(context.disk, self.files.folder)
+
+    # -- what others see
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.files.log
+
+    @property
+    def raft(self) -> Raft:
+        return self._raft
+
+    @property
+    def epoch(self) -> int:
+        return self._raft.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._raft.leader_id
+
+    @property
+    def next_offset(self) -> int:
+        return self.files.end_offset
+
+    @property
+    def kraft_version(self) -> int:
+        return self.files.history.kraft_version
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._raft.voters
+
+    @property
+    def high_watermark(self) -> int:
+        return 0 if self._raft.high_watermark is None else self._raft.high_watermark
+
+    def leader_endpoint(self) -> Address | None:
+        return None if self.leader_id is None else self._raft.leader_address
+
+    def set_endpoints(self, endpoints: Sequence[tuple[str, str, int]]) -> None:
+        """(listener, host, port) of this node's controller, now that they are bound."""
+        self._raft.endpoints = tuple((name, Address(host, port)) for name, host, port in endpoints)
+
+    # -- from start to stop
+
+    def open(self) -> None:
+        """Read what there is. A quorum of one also begins its epoch. Blocks: the node is not serving yet."""
+        self.files.open()
+        newest = self.files.latest_snapshot
+        if newest is not None and newest.end_offset > 0:
+            self.committed = self.latest = self.files.read_snapshot(newest).image
+            self._applied = newest.end_offset
+        self._raft.start(self._clock.monotonic_ms(), self.files.read_election_state())
+        if self._raft.voters.is_only(self._me):
+            self._settle()
+            FlushJob(self.log).run_and_finish()
+            self._settle()
+
+    def start(self) -> None:
+        """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
+        self._is_started = True
+        self._settle()
+
+    async def wait_until_caught_up(self) -> None:
+        """Until everything that was committed when the leader first answered is in `committed`."""
+        if self._raft.high_watermark is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def resign(self) -> None:
+        """Let another lead, if this node does: tell the others, and give them a moment to elect."""
+        raft = self._raft
+        if not isinstance(raft.role, Leader) or raft.voters.is_only(self._me):
+            return
+        self._resigned = (raft.epoch, asyncio.get_running_loop().create_future())
+        raft.resign(self._clock.monotonic_ms())
+        self._settle()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESIGN_WAIT_MS / 1000):
+                await self._resigned[1]
+
+    async def close(self) -> None:
+        """No more elections, fetches or appends; the log is left at rest."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fetches is not None:
+            self._fetches.stop()
+        for task in tuple(self._sending):
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        if self._flushing is not None:
+            await self._flushing
+        self._fail_pending(NotController("this node stops"))
+        for waiter in self._waiters:
+            waiter.cancel()
+        self.log.close()
+
+    # -- appending
+
+    def append(self, records: Sequence[Message]) -> asyncio.Future[None]:
+        """Append records that belong together; the future is done when they are committed and acted upon here."""
+        if not self.is_leader or self._is_stopped:
+            raise NotController("ask the active controller")
+        now_ms = self._clock.wall_ms()
+        version = self.latest.metadata_version
+        builder = BatchBuilder()
+        for record in records:
+            builder.append(now_ms, None, encode_metadata_record(record, record_version(record, version)))
+        last_offset = self.files.append_as_leader(builder.finish(), self.epoch)
+        self.latest = apply(self.latest, records, offset=last_offset, epoch=self.epoch)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(last_offset, self.latest, done))
+        self._after_append()
+        return done
+
+    def append_control(self, values: list[tuple[ControlType, bytes]]) -> int:
+        """Control records of this leader; the offset of the last. What they say about voters counts at once."""
+        batch = build_control_batch(values, timestamp_ms=self._clock.wall_ms())
+        last_offset = self.files.append_control(batch, self.epoch)
+        self._raft.voters_changed(self._clock.monotonic_ms())
+        return last_offset
+
+    def _after_append(self) -> None:
+        self._flush_soon()
+        if self._fetches is not None:
+            self._fetches.wake()
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None and self.files.flushed_offset < self.files.end_offset and not self._is_stopped:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        """One fsync for everything appended before it, again and again while there is more."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self.files.flushed_offset < self.files.end_offset:
+                job = FlushJob(self.log)
+                await loop.run_in_executor(self._executor, job.run)
+                job.finish()
+                self._settle()
+        except LogError as error:
+            self._fail(error)
+        finally:
+            self._flushing = None
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing appended since can be trusted to be on disk, and no promise can be kept: be silent from now on."""
+        if not self._is_stopped:
+            _log.error("this node no longer takes part in the metadata quorum, restart it", exc_info=error)
+        self._is_stopped = True
+        self.is_leader = False
+        self._fail_pending(error)
+
+    def _fail_pending(self, error: Exception) -> None:
+        while self._pending:
+            pending = self._pending.popleft()
+            if not pending.done.done():
+                pending.done.set_exception(error)
+                pending.done.exception()  # nobody may be waiting any more
+
+    # -- Raft's effects
+
+    def ask(self, question: Callable[[float], AnswerT]) -> AnswerT:
+        """Let Raft answer a request of another replica. What the answer promises is on disk when it is returned."""
+        if self._is_stopped:
+            raise QuorumStopped("this node takes no part in the quorum: it stops, or the disk of its metadata failed")
+        answer = question(self._clock.monotonic_ms())
+        self._settle()
+        return answer
+
+    def _settle(self) -> None:
+        if self._is_stopped or self._is_settling:
+            return
+        self._is_settling = True
+        try:
+            while True:
+                self._raft.poll(self._clock.monotonic_ms())
+                effects = self._raft.take_effects()
+                if not effects:
+                    break
+                for effect in _without_repetition(effects):
+                    self._run(effect)
+        except (OSError, LogError, RaftViolation) as error:
+            self._fail(error)
+            raise
+        finally:
+            self._is_settling = False
+        if self._is_started:
+            self._flush_soon()
+            self._set_timer()
+            if self._fetches is not None:
+                self._fetches.wake()
+
+    def _set_timer(self) -> None:
+        at_ms = self._raft.deadline_ms
+        if at_ms == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at_ms
+        if at_ms < NEVER:
+            delay = max(0.0, at_ms - self._clock.monotonic_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at = NEVER
+        self._settle()
+
+    def _run(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._send(effect)
+            case Persist(state):
+                self.files.write_election_state(state)
+            case AppendLeaderChange():
+                self._append_leader_change(effect)
+            case Append(records, epoch):
+                self._append_followed(records, epoch)
+            case Truncate(offset):
+                self.files.truncate_to(offset)
+                self._raft.voters_changed(self._clock.monotonic_ms())
+            case HighWatermarkChanged(offset):
+                self._on_high_watermark(offset)
+            case LeaderChanged(leader_id, epoch):
+                self._on_leader_changed(leader_id, epoch)
+            case SnapshotChunk():
+                self._download.add(effect)
+            case InstallSnapshot(snapshot):
+                self._install(snapshot)
+
+    def _append_leader_change(self, effect: AppendLeaderChange) -> None:
+        version = 1 if self.kraft_version > 0 else 0
+        change = m.LeaderChangeMessage(
+            version=version,
+            leader_id=self._me.id,
+            voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.voters],
+            granting_voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.granting],
+        )
+        self.append_control([(ControlType.LEADER_CHANGE, encode(change, version))])
+
+    def _append_followed(self, records: bytes | memoryview, epoch: int) -> None:
+        try:
+            if self.files.append_as_follower(records, epoch):
+                self._raft.voters_changed(self._clock.monotonic_ms())
+        except LogError as error:
+            _log.warning("what the leader of epoch %s sent cannot be appended: %s", epoch, error)
+
+    def _on_leader_changed(self, leader_id: int | None, epoch: int) -> None:
+        if self.is_leader and leader_id != self._me.id:
+            self.is_leader = False
+            self._fail_pending(NotController("another controller leads now"))
+            self.latest = self.committed
+        if self._resigned is not None and epoch > self._resigned[0] and not self._resigned[1].done():
+            self._resigned[1].set_result(None)
+        if leader_id != self._me.id:  # of our own leadership is told when it can be used
+            self._tell(leader_id, epoch)
+
+    def _tell(self, leader_id: int | None, epoch: int) -> None:
+        for listener in self.on_leader_change:
+            listener(leader_id, epoch)
+
+    # -- committed records
+
+    def _on_high_watermark(self, offset: int) -> None:
+        self.log.update_high_watermark(offset)
+        if self.is_leader:
+            while self._pending and self._pending[0].last_offset < offset:
+                pending = self._pending.popleft()
+                self._applied = pending.last_offset + 1
+                self._show(pending.image, pending.done)
+            self._applied = max(self._applied, offset)
+        else:
+            self._apply_from_log(offset)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        role = self._raft.role
+        if not self.is_leader and isinstance(role, Leader) and offset > role.epoch_start_offset:
+            self.latest = self.committed
+            self.is_leader = True
+            self._tell(self._me.id, role.epoch)
+
+    def _apply_from_log(self, offset: int) -> None:
+        image = self.committed
+        for records, last_offset, epoch, _ in self.files.replay(self._applied, offset):
+            image = apply(image, records, offset=last_offset, epoch=epoch)
+            self._applied = last_offset + 1
+        self.latest = image
+        if image is not self.committed:
+            self._show(image, None)
+
+    def _show(self, image: ClusterImage, done: asyncio.Future[None] | None) -> None:
+        before, self.committed = self.committed, image
+        try:
+            self._publish(before, image)
+        except Exception as error:
+            _log.exception("acting on the metadata up to offset %s failed", image.offset)
+            if done is not None and not done.done():
+                done.set_exception(error)
+                done.exception()
+            return
+        if done is not None and not done.done():
+            done.set_result(None)
+
+    def _install(self, snapshot: SnapshotId) -> None:
+        """The leader's snapshot replaces the log, and the image with it."""
+        self._download.finish(snapshot)
+        content = self.files.start_after(snapshot)
+        self._applied = snapshot.end_offset
+        self._raft.voters_changed(self._clock.monotonic_ms())
+        self.latest = content.image
+        self._show(content.image, None)
+
+    # -- the network
+
+    def _send(self, send: Send) -> None:
+        task = asyncio.get_running_loop().create_task(self._ask(send))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _ask(self, send: Send) -> None:
+        from moldau.broker.channels import UnsupportedVersion
+        from moldau.broker.quorum_messages import decode_answer, encode_request
+
+        request: Request = send.request
+        config = self._config
+        assert self._channels is not None, "a quorum of several needs a network"
+        try:
+            wire = encode_request(
+                request,
+                self.cluster_id,
+                fetch_max_bytes=config.get_int("controller.quorum.fetch.max.bytes"),
+                snapshot_max_bytes=config.get_int("controller.quorum.fetch.snapshot.max.bytes"),
+            )
+            response = await self._channels().call(
+                send.address.host,
+                send.address.port,
+                wire,
+                timeout_ms=config.get_int("controller.quorum.request.timeout.ms"),
+                lane=f"raft-{type(request).__name__}",
+            )
+            answer = decode_answer(request, response)
+        except (OSError, ValueError, UnsupportedVersion) as error:
+            _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
+            self._raft.on_failure(self._clock.monotonic_ms(), send)
+        else:
+            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                _log.error(
+                    "node %s at %s:%s belongs to another cluster than this node (%s): give each its own "
+                    "controller.quorum settings, or its own dirs",
+                    send.node_id,
+                    *send.address,
+                    self.cluster_id,
+                )
+            self._raft.on_answer(self._clock.monotonic_ms(), send, answer)
+        self._settle()
+
+    # -- the others' fetches
+
+    def fetch(self, call: Call, request: FetchFrame) -> None:
+        """Somebody fetches the metadata log; answered now or later."""
+        if self._fetches is None:
+            from moldau.broker.quorum_fetches import QuorumFetches
+
+            self._fetches = QuorumFetches(self)
+        self._fetches.fetch(call, request)
+
+
+def _without_repetition(effects: list[Effect]) -> list[Effect]:
+    """Of election states that follow each other at once only the last needs to be on disk."""
+    kept: list[Effect] = []
+    persist: Persist | None = None
+    for effect in effects:
+        if isinstance(effect, Persist):
+            persist = effect
+            continue
+        is_harmless = isinstance(effect, LeaderChanged) and effect.leader_id is None
+        if persist is not None and not is_harmless:
+            kept.append(persist)
+            persist = None
+        kept.append(effect)
+    return kept if persist is None else [*kept, persist]
+
+
+def _log_config(config: BrokerConfig) -> LogConfig:
+    """Metadata never expires by itself: what snapshots cover is removed."""
+    segment_bytes = config.get_int_or_none("internal.metadata.log.segment.bytes")
+    return LogConfig(
+        retention_ms=-1,
+        max_message_bytes=_MAX_BATCH_BYTES,
+        segment_bytes=segment_bytes or config.get_int("metadata.log.segment.bytes"),
+        segment_ms=2**63 - 1 if config.standalone else config.get_int("metadata.log.segment.ms"),
+        file_delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
+    )
+
+
+def _raft_settings(config: BrokerConfig) -> RaftSettings:
+    return RaftSettings(
+        election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
+        fetch_timeout_ms=config.get_int("controller.quorum.fetch.timeout.ms"),
+        election_backoff_max_ms=config.get_int("controller.quorum.election.backoff.max.ms"),
+        retry_backoff_ms=config.get_int("controller.quorum.retry.backoff.ms"),
+    )
+
+
+def _voters(config: BrokerConfig) -> VoterSet:
+    if config.standalone:
+        return VoterSet((Voter(ReplicaKey(config.node_id)),))
+    name = next(iter(config.controller_listener_names), "CONTROLLER")
+    return static_voters(config.voters, name)
+
+
+def _bootstrap(config: BrokerConfig) -> tuple[Address, ...]:
+    servers = []
+    for text in config.get_list("controller.quorum.bootstrap.servers"):
+        host, _, port = text.rpartition(":")
+        servers.append(Address(host.strip("[]"), int(port)))
+    return tuple(servers)
+
+
+def _own_endpoints(config: BrokerConfig) -> tuple[tuple[str, Address], ...]:
+    mine = next((each for each in config.voters if each.id == config.node_id), None)
+    if mine is not None and config.controller_listener_names:
+        return ((config.controller_listener_names[0], Address(mine.host, mine.port)),)
+    return tuple((each.listener, Address(each.host or "localhost", each.port)) for each in config.controller_listeners)
+
+
+__all__ = ["TOPIC", "TOPIC_ID", "MetadataQuorum", "NotController"]

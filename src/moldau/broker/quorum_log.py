@@ -1,0 +1,209 @@
+"""The metadata log on disk, as Raft sees it: a partition log with snapshots, and with the voters its records name.
+
+Invariants
+- The log starts at 0 or where a snapshot ends. If a crash left it ending before its newest snapshot, that replaces it.
+- `history` says what the control records in the log say, cut or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moldau.broker.metadata_snapshots import (
+    CorruptSnapshot,
+    Snapshot,
+    list_snapshots,
+    read_snapshot,
+    read_voters,
+    snapshot_name,
+)
+from moldau.controller.image import EMPTY_IMAGE
+from moldau.log.config import LogConfig
+from moldau.log.context import LogContext
+from moldau.log.partition_log import PartitionLog
+from moldau.log.producer_state import AppendOrigin
+from moldau.log.recovery import open_log
+from moldau.raft import (
+    ElectionState,
+    SnapshotId,
+    VoterHistory,
+    VoterSet,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from moldau.records import BatchHeader, ControlType, iter_batches, iter_records, read_control_records
+from moldau.wire import Message, decode
+from moldau.wire import messages as m
+from moldau.wire.internal import decode_metadata_record
+
+TOPIC = "__cluster_metadata"
+TOPIC_ID = bytes(15) + b"\x01"
+QUORUM_STATE = "quorum-state"
+_READ_BYTES = 8 << 20
+
+
+class QuorumLog:
+    """Belongs to the event loop. See `moldau.raft.LogFacts` for the half that Raft uses."""
+
+    def __init__(self, context: LogContext, log_dir: str, config: LogConfig, static_voters: VoterSet) -> None:
+        self.context = context
+        self.disk = context.disk
+        self.folder = f"{log_dir}/{TOPIC}-0"
+        self._config = config
+        self.history = VoterHistory(static_voters)
+        self.snapshots: list[SnapshotId] = []
+        self.log: PartitionLog
+
+    def open(self) -> None:
+        self.disk.make_dirs(self.folder)
+        self.snapshots = list_snapshots(self.disk, self.folder)
+        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, topic_id=TOPIC_ID)
+        newest = self.latest_snapshot
+        if newest is not None and self.log.log_end_offset < newest.end_offset:
+            self.log.truncate_fully_and_start_at(newest.end_offset)
+        self._read_history()
+
+    def _read_history(self) -> None:
+        self.history.clear()
+        if self.snapshots:
+            self._note_snapshot_voters(self.snapshots[-1], self.read_snapshot(self.snapshots[-1]))
+        for data, position, header in self._batches(self.log.log_start_offset, self.log.log_end_offset):
+            if header.is_control:
+                self._note_control(data, position)
+
+    # -- facts for Raft
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.log.flushed_offset
+
+    @property
+    def last_epoch(self) -> int:
+        if self.log.epochs.latest >= 0:
+            return self.log.epochs.latest
+        return self._epoch_before_start()
+
+    def _epoch_before_start(self) -> int:
+        start = self.start_offset
+        return next((each.epoch for each in self.snapshots if each.end_offset == start and start), 0)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        found, end = self._epoch_before_start(), self.start_offset
+        entries = self.log.epochs.entries
+        for index, (each, _) in enumerate(entries):
+            if each > epoch:
+                break
+            found = each
+            end = entries[index + 1][1] if index + 1 < len(entries) else self.end_offset
+        return found, end
+
+    @property
+    def earliest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots[0] if self.snapshots else None
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    # -- changes
+
+    def append_as_leader(self, batch: bytearray, epoch: int) -> int:
+        """The offset of the last record."""
+        info = self.log.append_as_leader(batch, epoch, AppendOrigin.RAFT_LEADER)
+        return info.last_offset
+
+    def append_control(self, batch: bytearray, epoch: int) -> int:
+        """The same for control records; the history learns of them."""
+        last_offset = self.append_as_leader(batch, epoch)
+        self._note_control(bytes(batch), 0)
+        return last_offset
+
+    def append_as_follower(self, records: bytes | memoryview, epoch: int) -> bool:
+        """Whether the voters may have changed."""
+        before = self.end_offset
+        self.log.append_as_follower(records, epoch)
+        changed = False
+        for position, header in iter_batches(records):
+            if header.is_control and before <= header.base_offset < self.end_offset:
+                changed = self._note_control(bytes(records), position) or changed
+        return changed
+
+    def truncate_to(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self.history.truncate_to(offset)
+
+    def start_after(self, snapshot: SnapshotId) -> Snapshot:
+        """A fetched snapshot replaces the log."""
+        content = self.read_snapshot(snapshot)
+        self.log.truncate_fully_and_start_at(snapshot.end_offset)
+        self.snapshots = [snapshot]
+        self.history.clear()
+        self._note_snapshot_voters(snapshot, content)
+        return content
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
+        if snapshot.end_offset == 0 and not self.disk.exists(f"{self.folder}/{snapshot_name(snapshot)}"):
+            return Snapshot(EMPTY_IMAGE)
+        return read_snapshot(self.disk.read_file(f"{self.folder}/{snapshot_name(snapshot)}"), snapshot)
+
+    def _note_snapshot_voters(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        if content.voters is not None:
+            self.history.add_kraft_version(snapshot.end_offset - 1, content.kraft_version)
+            self.history.add_voters(snapshot.end_offset - 1, content.voters)
+
+    def _note_control(self, data: bytes, position: int) -> bool:
+        changed = False
+        for kind, record in read_control_records(data, position):
+            if kind is ControlType.KRAFT_VOTERS and record.value is not None:
+                self.history.add_voters(record.offset, read_voters(decode(m.VotersRecord, 0, record.value)))
+                changed = True
+            elif kind is ControlType.KRAFT_VERSION and record.value is not None:
+                version = decode(m.KRaftVersionRecord, 0, record.value).kraft_version
+                self.history.add_kraft_version(record.offset, version)
+        return changed
+
+    # -- reading
+
+    def replay(self, start: int, end: int) -> Iterator[tuple[list[Message], int, int, int]]:
+        """(records, offset of the last, epoch, timestamp) of every batch in [start, end), control batches included
+        (they have no metadata records)."""
+        for data, position, header in self._batches(start, end):
+            records: list[Message] = []
+            if not header.is_control:
+                values = (record.value for record in iter_records(data, position))
+                records = [decode_metadata_record(value) for value in values if value is not None]
+            yield records, header.last_offset, header.leader_epoch, header.max_timestamp
+
+    def _batches(self, start: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+        offset = start
+        while offset < end:
+            region = self.log.read(offset, _READ_BYTES, upper_bound_offset=end).region
+            if region is None:
+                return
+            data = region.read()
+            for position, header in iter_batches(data):
+                if header.last_offset >= offset:
+                    yield data, position, header
+                offset = header.next_offset
+
+    # -- quorum-state
+
+    def read_election_state(self) -> ElectionState:
+        path = f"{self.folder}/{QUORUM_STATE}"
+        return decode_quorum_state(self.disk.read_file(path)) if self.disk.exists(path) else ElectionState()
+
+    def write_election_state(self, state: ElectionState) -> None:
+        voter_ids = [voter.key.id for voter in self.history.latest]
+        data = encode_quorum_state(state, self.history.kraft_version, voter_ids)
+        self.disk.write_file_atomically(f"{self.folder}/{QUORUM_STATE}", data)
+
+
+__all__ = ["QUORUM_STATE", "TOPIC", "TOPIC_ID", "CorruptSnapshot", "QuorumLog"]
