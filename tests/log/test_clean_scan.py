@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.log.clean_scan import rebuild, scan_records
+from moldau.log.clean_scan import SHORT_KEY_BYTES, rebuild, scan_records
 from moldau.records import BatchOptions, Codec, CorruptBatch, build_batch, check_crc, iter_records, read_header
 from moldau.records.reader import RecordTuple, read_body
 
@@ -34,13 +34,15 @@ def test_what_is_kept_is_kept_unchanged(
     header = read_header(batch)
     body = read_body(batch, 0, header)
     expected = list(iter_records(batch, 0, header))
-    scanned = scan_records(body, header.record_count)
-    assert [(1000 + r[0], header.base_timestamp + r[1], r[2], r[3]) for r in scanned] == [
-        (r.offset, r.timestamp, r.key, r.value is None) for r in expected
-    ]
-    chosen = [index for index in range(len(expected)) if keep >> index & 1]
+    scanned = scan_records(body, header.record_count, header.base_offset)
+    assert scanned.marks == [2 * r.offset + (r.value is None) for r in expected]
+    assert scanned.keys == [r.key for r in expected]
+    assert [header.base_timestamp + delta for delta in scanned.timestamp_deltas] == [r.timestamp for r in expected]
+    assert scanned.odd_keys == [i for i, r in enumerate(expected) if r.key is None or len(r.key) > SHORT_KEY_BYTES]
+    kept = [bool(keep >> index & 1) for index in range(len(expected))]
+    chosen = [index for index in range(len(expected)) if kept[index]]
     if chosen:
-        rebuilt = rebuild(header, body, [scanned[index] for index in chosen])
+        rebuilt = rebuild(header, scanned, kept)
         after = read_header(rebuilt)
         check_crc(rebuilt, 0, after)
         assert list(iter_records(rebuilt, 0, after)) == [expected[index] for index in chosen]
@@ -59,10 +61,12 @@ def test_damaged_bytes_end_in_one_exception(
     body = bytearray(read_body(batch, 0, header))
     body[position % len(body)] = value
     try:
-        scanned = scan_records(bytes(body), header.record_count)
+        scanned = scan_records(bytes(body), header.record_count, 0)
     except CorruptBatch:
         return
-    assert [record[4] for record in scanned] == [0, *(record[5] for record in scanned[:-1])]
+    assert scanned.ends[-1] == len(body)
+    assert scanned.ends == sorted(set(scanned.ends))
+    assert min(scanned.marks) >= 0
 
 
 def test_missing_and_extra_bytes() -> None:
@@ -70,4 +74,4 @@ def test_missing_and_extra_bytes() -> None:
     body = read_body(batch, 0, read_header(batch))
     for damaged, count in ((body[:-1], 2), (body + b"\0", 2), (body, 1), (body, 3), (b"", 1), (b"\1" * 20, 1)):
         with pytest.raises(CorruptBatch):
-            scan_records(damaged, count)
+            scan_records(damaged, count, 0)

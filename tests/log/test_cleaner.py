@@ -9,11 +9,13 @@ import tracemalloc
 import pytest
 
 from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, open_log
+from moldau.log.clean_scan import SHORT_KEY_BYTES, scan_records
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob, Throttle
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.offset_map import ENTRY_BYTES, OffsetMap
-from moldau.records import Codec, Record
+from moldau.records import Codec, Record, build_batch, read_header
+from moldau.records.reader import read_body
 from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
 from tests.support.sim_disk import SimDisk
 
@@ -349,17 +351,29 @@ def test_the_throttle_waits() -> None:
     assert len(waits) <= 50
 
 
-def test_the_offset_map_knows_its_size() -> None:
+@pytest.mark.parametrize(
+    "long_key",
+    [b"a rather long key that is kept not as it is, but as a digest %d", b"the longest that is kept as it is: %012d"],
+)
+def test_the_offset_map_knows_its_size(long_key: bytes) -> None:
+    entries = 22_000  # the dict has just grown: the worst case
+    batches = []
+    for start in range(0, entries, 1000):
+        records = build_batch([(number, 0, long_key % number, b"", ()) for number in range(start, start + 1000)])
+        batches.append(read_body(records, 0, read_header(records)))
     tracemalloc.start()
     try:
-        entries = 50_000
-        newest_offsets = OffsetMap(entries * ENTRY_BYTES)
-        long_key = b"a rather long key that is kept as a digest %d"
-        newest_offsets.put_all((long_key % number, 2**33 + number) for number in range(entries))
+        newest_offsets = OffsetMap(entries * ENTRY_BYTES, 0)
+        for body in batches:
+            newest_offsets.put_batch(scan_records(body, 1000, 2**33))
+        assert len(newest_offsets.marks_between(2**33, 2**33 + entries)) == entries
         size = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert newest_offsets.is_full
+    assert len(long_key % 7) >= SHORT_KEY_BYTES
     assert size <= entries * ENTRY_BYTES
-    assert newest_offsets.newest(b"a rather long key that is kept as a digest 7") == 2**33 + 7
-    assert newest_offsets.newest(b"unknown") == -1
+    keys = [long_key % 7, long_key % 7, b"unknown", None]
+    mixed = build_batch([(offset, 0, key, b"", ()) for offset, key in zip((1, 7, 8, 9), keys, strict=True)])
+    body = read_body(mixed, 0, read_header(mixed))
+    assert newest_offsets.are_newest(scan_records(body, 4, 2**33)) == [False, True, True, False]

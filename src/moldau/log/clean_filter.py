@@ -8,8 +8,9 @@ offset of the round, is kept as an empty header. Offsets, order and what is kept
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import compress
 
-from moldau.log.clean_scan import ScannedRecord, rebuild, scan_records
+from moldau.log.clean_scan import ScannedRecords, rebuild, scan_records
 from moldau.log.errors import CorruptRecord
 from moldau.log.offset_map import OffsetMap
 from moldau.log.txn_index import AbortedTxn
@@ -76,7 +77,6 @@ class CleanStats:
     bytes_written: int = 0
     records_read: int = 0
     records_written: int = 0
-    keyless_records: int = 0
 
 
 @dataclass(slots=True)
@@ -140,36 +140,48 @@ class CleanFilter:
         return batch
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
+        """Where the whole batch is in the map, that knows which offsets stay; elsewhere the keys must be asked."""
+        newest = self.newest
+        if header.base_offset < newest.first_offset or header.last_offset > newest.latest_offset:
+            return self._keep_by_key(header, batch)
+        marks = newest.marks_between(header.base_offset, header.last_offset)
+        if not marks:
+            return self._keep_header(header)
+        if any(mark & 1 for mark in marks):
+            return self._keep_by_key(header, batch)  # tombstones have rules of their own
+        if len(marks) == header.record_count:
+            self.stats.records_written += len(marks)
+            return batch
+        scanned = self._scan(header, batch)
+        newest_marks = frozenset(marks)
+        kept = [mark in newest_marks for mark in scanned.marks]
+        self.stats.records_written += sum(kept)
+        return rebuild(header, scanned, kept)
+
+    def _keep_by_key(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
         horizon = header.delete_horizon_ms
-        tombstones_expired = horizon is not None and self.now_ms >= horizon
-        base, latest, newest = header.base_offset, self.newest.latest_offset, self.newest.newest
-        kept: list[ScannedRecord] = []
-        has_tombstone = False
+        scanned = self._scan(header, batch)
+        if header.base_offset > self.newest.latest_offset:  # the map ends with a batch: nothing is known of later ones
+            kept = [True] * header.record_count
+        else:
+            kept = self.newest.are_newest(scanned)
+            if horizon is not None and self.now_ms >= horizon:
+                kept = [keep and not mark & 1 for keep, mark in zip(kept, scanned.marks, strict=True)]
+        count = sum(kept)
+        if not count:
+            return self._keep_header(header)
+        if horizon is None and any(mark & 1 for keep, mark in zip(kept, scanned.marks, strict=True) if keep):
+            records = list(compress(self._records(header, batch), kept))
+            return self._rewrite(header, records, self.now_ms + self.delete_retention_ms)
+        self.stats.records_written += count
+        return batch if count == header.record_count else rebuild(header, scanned, kept)
+
+    def _scan(self, header: BatchHeader, batch: memoryview) -> ScannedRecords:
         try:
             body = read_body(batch, 0, header, self.max_decompressed_bytes)
-            scanned = scan_records(body, header.record_count)
+            return scan_records(body, header.record_count, header.base_offset)
         except RecordsError as error:
-            raise CorruptRecord(f"the batch at offset {base} cannot be cleaned: {error}") from error
-        for record in scanned:
-            delta, _, key, is_tombstone, _, _ = record
-            offset = base + delta
-            if offset <= latest:
-                if key is None:
-                    self.stats.keyless_records += 1
-                    continue
-                if offset < newest(key) or (is_tombstone and tombstones_expired):
-                    continue
-            if is_tombstone:
-                has_tombstone = True
-            kept.append(record)
-        if not kept:
-            return self._keep_header(header)
-        if has_tombstone and horizon is None:
-            deltas = {record[0] for record in kept}
-            records = [record for record in self._records(header, batch) if record[0] - base in deltas]
-            return self._rewrite(header, records, self.now_ms + self.delete_retention_ms)
-        self.stats.records_written += len(kept)
-        return batch if len(kept) == header.record_count else rebuild(header, body, kept)
+            raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
 
     def _records(self, header: BatchHeader, batch: memoryview) -> list[RecordTuple]:
         try:

@@ -1,24 +1,39 @@
 """The cleaner's own look at records: key, tombstone or not, and which bytes; values are never touched.
 
-A record keeps its bytes when others of its batch go, because they count from the batch's base offset and base
-timestamp, which stay. So a cleaned batch is a new header and some of the old bytes.
+What it finds comes as columns, because compaction asks about whole batches at once and lists are compared, looked up
+and cut without a step of Python for each record. A record keeps its bytes when others of its batch go, because they
+count from the batch's base offset and base timestamp, which stay. So a cleaned batch is a new header and some of the
+old bytes.
 """
 
+from collections.abc import Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Codec, CorruptBatch, compress
 from moldau.records.batch import HEADER, renew_crc
 from moldau.records.varint import HIGH_BITS, LOW_BITS, ZIGZAG, read_length, read_varint, read_varlong
 
-# offset delta, timestamp delta, key, whether it is a tombstone, first byte, byte behind the last
-ScannedRecord = tuple[int, int, bytes | None, bool, int, int]
+SHORT_KEY_BYTES = 47
+_SHORT_KEY_BYTE = 2 * SHORT_KEY_BYTES + 1  # first bytes below, if even, announce a short key
 
 
-def scan_records(body: bytes, count: int) -> list[ScannedRecord]:
+class ScannedRecords(NamedTuple):
+    """The records of a batch in order, one column each. A mark is twice the offset, plus one for a tombstone."""
+
+    body: bytes
+    marks: list[int]
+    keys: list[bytes | None]
+    timestamp_deltas: list[int]
+    ends: list[int]  # in `body`, where the next one begins
+    odd_keys: list[int]  # indexes of keys that are null or longer than SHORT_KEY_BYTES
+
+
+def scan_records(body: bytes, count: int, base_offset: int) -> ScannedRecords:
     """Every record of an expanded batch. CorruptBatch if they do not fill it exactly."""
-    found: list[ScannedRecord] = []
+    found = ScannedRecords(body, [], [], [], [], [])
     try:
-        position = _scan(body, count, found)
+        position = _scan(found, count, base_offset << 1)
     except LookupError:
         raise CorruptBatch("a record reaches beyond its batch, or has a negative length") from None
     if position != len(body):
@@ -26,14 +41,15 @@ def scan_records(body: bytes, count: int) -> list[ScannedRecord]:
     return found
 
 
-def _scan(body: bytes, count: int, found: list[ScannedRecord]) -> int:
+def _scan(found: ScannedRecords, count: int, base_mark: int) -> int:
     """The hot loop of compaction, hence inlined: varints of one or two bytes are read through tables."""
     low_bits, high_bits, zigzag = LOW_BITS, HIGH_BITS, ZIGZAG
-    add = found.append
+    body = found.body
+    add_mark, add_key, add_end = found.marks.append, found.keys.append, found.ends.append
+    add_timestamp = found.timestamp_deltas.append
     position = 0
     size = len(body)
     for _ in repeat(None, count):
-        start = position
         byte = body[position]
         if byte < 0x80:
             end = position + 1 + low_bits[byte]
@@ -48,52 +64,57 @@ def _scan(body: bytes, count: int, found: list[ScannedRecord]) -> int:
 
         byte = body[position]
         if byte < 0x80:
-            timestamp_delta = zigzag[byte]
+            add_timestamp(zigzag[byte])
             position += 1
         else:
-            timestamp_delta, position = read_varlong(body, position)
+            delta, position = read_varlong(body, position)
+            add_timestamp(delta)
 
-        byte = body[position]
-        position += 1
+        byte = body[position]  # zigzag makes an offset even and twice as large: a mark already
         if byte < 0x80:
-            offset_delta = zigzag[byte]
+            mark = base_mark + byte
+            position += 1
+        elif (second := body[position + 1]) < 0x80:
+            mark = base_mark + (byte & 0x7F) + (second << 7)
+            position += 2
         else:
-            offset_delta, position = read_length(body, position - 1)
+            delta, position = read_length(body, position)
+            mark = base_mark + (delta << 1)
 
         byte = body[position]
         position += 1
-        key: bytes | None
-        if byte < 0x80:
-            if byte & 1:  # negative: null
-                key = None
-            else:
-                key_end = position + low_bits[byte]
-                key = body[position:key_end]
-                position = key_end
+        if byte < _SHORT_KEY_BYTE and not byte & 1:
+            key_end = position + (byte >> 1)
+            add_key(body[position:key_end])
         else:
             length, position = read_varint(body, position - 1)
-            key = body[position : position + length] if length >= 0 else None
-            position += max(length, 0)
-        if not start < position < end <= size or offset_delta < 0:
+            key_end = position + max(length, 0)
+            found.odd_keys.append(len(found.keys))
+            add_key(body[position:key_end] if length >= 0 else None)
+        if mark & 1 or not key_end < end <= size:
             raise CorruptBatch("the fields of a record do not fit its declared length")
         # The value's length: negative, which is odd in its first byte, means null.
-        add((offset_delta, timestamp_delta, key, bool(body[position] & 1), start, end))
+        add_mark(mark + (body[key_end] & 1))
+        add_end(end)
         position = end
     return position
 
 
-def rebuild(header: BatchHeader, body: bytes, kept: list[ScannedRecord]) -> bytearray:
+def rebuild(header: BatchHeader, scanned: ScannedRecords, kept: Sequence[bool]) -> bytearray:
     """The batch with only the `kept` of its records: same offsets, same base timestamp, same codec."""
-    records = b"".join([body[record[4] : record[5]] for record in kept])
+    body, ends = scanned.body, scanned.ends
+    pieces = [body[start:end] for start, end, keep in zip([0, *ends], ends, kept, strict=False) if keep]
+    records = b"".join(pieces)
     if header.codec is not Codec.NONE:
         records = compress(header.codec, records)
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(record[1] for record in kept)
+        deltas = scanned.timestamp_deltas
+        max_timestamp = header.base_timestamp + max([d for d, keep in zip(deltas, kept, strict=True) if keep])
     batch = bytearray(HEADER_BYTES)
     batch += records
     changed = header._replace(
-        batch_length=len(batch) - LOG_OVERHEAD_BYTES, max_timestamp=max_timestamp, record_count=len(kept)
+        batch_length=len(batch) - LOG_OVERHEAD_BYTES, max_timestamp=max_timestamp, record_count=len(pieces)
     )
     HEADER.pack_into(batch, 0, *changed)
     renew_crc(batch, 0)

@@ -95,7 +95,7 @@ class CleanJob:
         self._config: LogConfig = log.config
         self._disk: Disk = log.context.disk
         self._throttle = throttle or Throttle(UNLIMITED_BYTES_PER_SECOND, log.context.clock)
-        self._map = OffsetMap(memory_bytes)
+        self._map = OffsetMap(memory_bytes, target.first_dirty_offset)
         self._now_ms = log.context.clock.wall_ms()
         self._stopped = False
         self._raise_recovery_point = raise_recovery_point
@@ -156,8 +156,6 @@ class CleanJob:
         """Note the newest offset of every key in the dirty part, as far as memory reaches."""
         newest = self._map
         transactions = TransactionState()
-        start = self.target.first_dirty_offset
-        newest.latest_offset = start - 1
         for index, source in enumerate(self._sources):
             if source.reader.base_offset < self._dirty_base:
                 continue
@@ -170,18 +168,16 @@ class CleanJob:
                 if header.is_control:
                     transactions.on_control(header, batch)
                 elif not transactions.on_data(header):
-                    self._map_batch(header, batch, start)
+                    self._map_batch(header, batch)
                 newest.latest_offset = max(newest.latest_offset, header.last_offset)
             following = self._sources[index + 1].reader.base_offset if index + 1 < len(self._sources) else None
             end = self.target.first_uncleanable_offset if following is None else following
             newest.latest_offset = max(newest.latest_offset, end - 1)
 
-    def _map_batch(self, header: BatchHeader, batch: memoryview, start: int) -> None:
-        base = header.base_offset
+    def _map_batch(self, header: BatchHeader, batch: memoryview) -> None:
         try:
             body = read_body(batch, 0, header, self._config.max_decompressed_bytes)
-            scanned = scan_records(body, header.record_count)
-            self._map.put_all([(r[2], base + r[0]) for r in scanned if r[2] is not None and base + r[0] >= start])
+            self._map.put_batch(scan_records(body, header.record_count, header.base_offset))
         except RecordsError as error:
             raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
 

@@ -1,26 +1,35 @@
-"""The newest offset of every key in the dirty part of a log, in bounded memory.
+"""The newest record of every key in the dirty part of a log, in bounded memory.
 
-Short keys are kept as they are. Longer ones by a 128-bit digest that is keyed with a secret of the cleaning round, so
-nobody can choose two keys that collide. When the map is full, the round ends there and the next one goes on.
+Short keys (a UUID in letters is one) are kept as they are. Longer ones by a 128-bit digest that is keyed with a secret
+of the cleaning round, so nobody can choose two keys that collide. When the map is full, the round ends there and the
+next one goes on.
+
+A key's entry is a mark: twice the offset of its newest record, plus one if that is a tombstone. So the marks in order
+say what stays of the mapped part without another look at its keys, and they cost no more than the map itself.
 """
 
 import secrets
-from collections.abc import Iterable
+from bisect import bisect_left
 from hashlib import blake2b
 
-# Measured with tracemalloc: an entry of a dict with a 16-byte key and an offset above 2^30, the table half empty.
-ENTRY_BYTES = 200
-KEPT_WHOLE_BYTES = 16
+from moldau.log.clean_scan import ScannedRecords
+
+# Measured with tracemalloc: an entry of a dict with the longest short key and an offset above 2^30, the table half
+# empty, and its place in the order of marks.
+ENTRY_BYTES = 224
 _DIGEST_BYTES = 16
 
 
 class OffsetMap:
-    __slots__ = ("_newest", "_secret", "latest_offset", "max_entries")
+    __slots__ = ("_marks", "_newest", "_secret", "first_offset", "latest_offset", "max_entries")
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, first_offset: int) -> None:
         self.max_entries = max(1, memory_bytes // ENTRY_BYTES)
-        self.latest_offset = -1  # everything up to here is in the map
-        self._newest: dict[bytes, int] = {}
+        # Everything from the one to the other, both included, is in the map.
+        self.first_offset = first_offset
+        self.latest_offset = first_offset - 1
+        self._newest: dict[bytes | None, int] = {}  # never None, but keys come in lists that may hold it
+        self._marks: list[int] | None = None
         self._secret = secrets.token_bytes(_DIGEST_BYTES)
 
     def __len__(self) -> int:
@@ -30,15 +39,41 @@ class OffsetMap:
     def is_full(self) -> bool:
         return len(self._newest) >= self.max_entries
 
-    def put_all(self, keys_and_offsets: Iterable[tuple[bytes, int]]) -> None:
-        """Offsets come in order, so the last one put is the newest."""
-        newest, digest = self._newest, self.digest
-        for key, offset in keys_and_offsets:
-            newest[key if len(key) <= KEPT_WHOLE_BYTES else digest(key)] = offset
+    def put_batch(self, scanned: ScannedRecords) -> None:
+        """Note the keys of a batch; batches come in order."""
+        keys, marks = self._entries(scanned), scanned.marks
+        if not scanned.odd_keys and (not marks or marks[0] >= self.first_offset << 1):
+            self._newest.update(zip(keys, marks, strict=True))
+        else:
+            first_mark = self.first_offset << 1
+            pairs = zip(keys, marks, strict=True)
+            self._newest.update([(key, mark) for key, mark in pairs if key is not None and mark >= first_mark])
+        self._marks = None
 
-    def newest(self, key: bytes) -> int:
-        """The newest offset of a key in the dirty part; -1 if it is not there."""
-        return self._newest.get(key if len(key) <= KEPT_WHOLE_BYTES else self.digest(key), -1)
+    def are_newest(self, scanned: ScannedRecords) -> list[bool]:
+        """Which records have no newer one of the same key in the mapped part; null keys have always one."""
+        newest = self._newest.get
+        pairs = zip(self._entries(scanned), scanned.marks, strict=True)
+        if scanned.odd_keys:
+            return [key is not None and mark >= newest(key, -1) for key, mark in pairs]
+        return [mark >= newest(key, -1) for key, mark in pairs]
 
-    def digest(self, key: bytes) -> bytes:
+    def _entries(self, scanned: ScannedRecords) -> list[bytes | None]:
+        """What stands for each key in the map."""
+        keys = scanned.keys
+        if scanned.odd_keys:
+            keys = keys.copy()
+            for index in scanned.odd_keys:
+                key = keys[index]
+                keys[index] = None if key is None else self._digest(key)
+        return keys
+
+    def marks_between(self, first_offset: int, last_offset: int) -> list[int]:
+        """The marks of the records from one offset to another that are the newest of their keys, in order."""
+        marks = self._marks
+        if marks is None:
+            marks = self._marks = sorted(self._newest.values())
+        return marks[bisect_left(marks, first_offset << 1) : bisect_left(marks, (last_offset + 1) << 1)]
+
+    def _digest(self, key: bytes) -> bytes:
         return blake2b(key, digest_size=_DIGEST_BYTES, key=self._secret).digest()
