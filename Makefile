@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check format stubs fuzz interop bench lock clean
+.PHONY: help setup test demo check format stubs fuzz simulate interop bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ stubs: $(STAMP) ## rewrite the message types after editing the schema table
 
 fuzz: $(STAMP) ## the long fuzz run (FUZZ_CASES=2000000 by default)
 	FUZZ_CASES=$${FUZZ_CASES:-2000000} $(BIN)/python -m pytest -n 2 --timeout 3600 tests/wire/test_hostile_input.py tests/records/test_hostile_batches.py
+
+simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks, and report
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
 	$(BIN)/python -m pytest --timeout 600 tests/interop

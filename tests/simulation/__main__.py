@@ -1,0 +1,61 @@
+"""`make simulate SEEDS=1000`: play many seeds and report. Replay a failed one with `--from SEED --seeds 1 --story`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.scenario import Plan, Verdict, play
+
+_FEW = 5
+
+
+def _play(job: tuple[int, Plan]) -> Verdict:
+    return play(*job)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--trouble", type=float, default=20.0, help="virtual seconds of trouble per seed")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--story", action="store_true", help="print what happened")
+    given = parser.parse_args()
+    plan = Plan(nodes=given.nodes, trouble_s=given.trouble)
+    jobs = [(seed, plan) for seed in range(given.first, given.first + given.seeds)]
+    started = time.monotonic()
+    failed: list[Verdict] = []
+    faults: Counter[str] = Counter()
+    virtual_s, acked, transactions, events = 0.0, 0, 0, 0
+    with multiprocessing.Pool(min(given.workers, len(jobs)), maxtasksperchild=100) as pool:
+        for number, verdict in enumerate(pool.imap_unordered(_play, jobs), 1):
+            faults += verdict.faults
+            virtual_s += verdict.virtual_s
+            acked += verdict.acked
+            transactions += verdict.transactions
+            events += verdict.events
+            if given.story:
+                print(*verdict.lines, sep="\n")
+            if verdict.violations:
+                failed.append(verdict)
+                print(f"seed {verdict.seed} FAILED", *verdict.violations[:_FEW], sep="\n    ", flush=True)
+            elif number % 100 == 0:
+                print(f"{number} seeds, {len(failed)} failed", flush=True)
+    print(
+        f"\n{len(jobs)} seeds in {time.monotonic() - started:.0f} s: {virtual_s / 3600:.1f} virtual hours, "
+        f"{events} events, {acked} records acknowledged, {transactions} transactions, {len(failed)} failed"
+    )
+    print("faults:", ", ".join(f"{kind} {count}" for kind, count in faults.most_common()))
+    if failed:
+        print("failed seeds:", *sorted(verdict.seed for verdict in failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
