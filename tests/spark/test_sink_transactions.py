@@ -4,7 +4,7 @@ A task that dies does nothing more, so death is an exception that no step of our
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from moldau.spark import transactions
-from moldau.spark.producing import DeliveryFailed, Sender
+from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink import Written, write_at_least_once, write_exactly_once
 from moldau.spark.sink_options import SinkOptions, sink_options
 from moldau.spark.transactions import Fenced, ReplayDiffers, TaskTransaction
 from moldau.testing import Broker
 from tests.support.clients import admin, create_topic, fresh, read_all, wait_for
+from tests.support.spark_crash import TASK_STEPS, deadly
 
 PARTITIONS = 3
 
@@ -46,27 +46,13 @@ def counted(*values: str) -> Counter[bytes | None]:
     return Counter(value.encode() for value in values)
 
 
-STEPS = {
-    "before fencing": (transactions, "make_producer", "before"),
-    "after fencing": (transactions, "read_marker", "before"),
-    "after reading the marker": (transactions, "read_marker", "after"),
-    "after begin": (TaskTransaction, "begin", "after"),
-    "amid sending": (Sender, "send", "after"),
-    "before all is acknowledged": (Sender, "finish", "before"),
-    "before commit": (TaskTransaction, "commit", "before"),
-    "after commit": (TaskTransaction, "commit", "after"),
-}
-
-
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", TASK_STEPS)
 def test_a_task_that_dies_anywhere_is_written_once_by_the_next(
     bootstrap: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
     options = options_for(bootstrap, topic)
-    owner, name, when = STEPS[step]
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, dying(getattr(owner, name), when))
+    with monkeypatch.context() as patch, deadly(step, die):
         patch.setattr(TaskTransaction, "abort", lambda self: None)
         with pytest.raises(Death):
             write_exactly_once(options, query, 0, 0, batches("a", "b", "c"))
@@ -76,33 +62,8 @@ def test_a_task_that_dies_anywhere_is_written_once_by_the_next(
     assert committed(bootstrap, topic) == counted("a", "b", "c", "d")
 
 
-def dying(step: Callable[..., Any], when: str) -> Callable[..., Any]:
-    def die(*arguments: Any, **named: Any) -> Any:
-        if when == "after":
-            step(*arguments, **named)
-        raise Death
-
-    return die
-
-
-def test_death_between_marker_and_commit(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The marker was sent, but not committed: it must not count."""
-    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
-    options = options_for(bootstrap, topic)
-    original = TaskTransaction._call
-
-    def call(self: TaskTransaction, what: str, step: Callable[[], Any]) -> Any:
-        if what.startswith("committing"):
-            raise Death
-        return original(self, what, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskTransaction, "_call", call)
-        patch.setattr(TaskTransaction, "abort", lambda self: None)
-        with pytest.raises(Death):
-            write_exactly_once(options, query, 0, 0, batches("a", "b"))
-    assert not write_exactly_once(options, query, 0, 0, batches("a", "b")).repeated
-    assert committed(bootstrap, topic) == counted("a", "b")
+def die() -> None:
+    raise Death
 
 
 def test_an_attempt_that_was_overtaken_cannot_commit(bootstrap: str) -> None:

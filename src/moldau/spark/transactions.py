@@ -94,6 +94,9 @@ class TaskTransaction:
             )
         finally:
             consumer.close()
+        self.end()
+
+    def end(self) -> None:
         self._call("committing the transaction", lambda: self.producer.commit_transaction(_ATTEMPT_SECONDS))
 
     def abort(self) -> None:
