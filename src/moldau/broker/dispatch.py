@@ -3,6 +3,7 @@
 - An API or version that is not served closes the connection, as Apache Kafka does; only ApiVersions is answered, with
   version 0 and UNSUPPORTED_VERSION, so that the client can ask again.
 - A frame that cannot be decoded closes the connection.
+- A command for the active controller is passed on to it, if that is another node (`forwarding`).
 - A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it; the broker goes on.
 """
 
@@ -14,7 +15,10 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.calls import Call, Session
+from moldau.broker.forwarding import FORWARDED, carry_out
+from moldau.broker.refusals import refusal_of
 from moldau.broker.registry import ListenerKind, ServedApi, served_on
+from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire.apis import API_VERSIONS
@@ -33,6 +37,8 @@ class Dispatcher:
         self._broker = broker
         self._kind = kind
         self._served = served_on(kind)
+        # A node of its own is always the active controller; controllers themselves do not forward.
+        self._forwarded = FORWARDED if kind == "broker" and not broker.config.standalone else frozenset()
         self._running: set[asyncio.Task[None]] = set()
         self._waiting: list[Connection] | None = []
 
@@ -77,27 +83,30 @@ class Dispatcher:
             slot.close(f"malformed request: {error}")
             return
         try:
-            response = handle(self._broker, call, request)
-        except Exception:
-            self._fail(call)
+            if api.key in self._forwarded:
+                response = carry_out(self._broker, call, handle, request, bytes(frame))
+            else:
+                response = handle(self._broker, call, request)
+        except Exception as error:
+            self._fail(call, request, error)
             return
         if isinstance(response, Message):
             call.respond(response)
         elif response is not None:
             # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
             connection.pause_dispatch()
-            task = self._broker.loop.create_task(self._finish(response, call))
+            task = self._broker.loop.create_task(self._finish(response, call, request))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _finish(self, work: Awaitable[Message | None], call: Call) -> None:
+    async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message) -> None:
         try:
             response = await work
         except asyncio.CancelledError:
             call.slot.close("the broker stops")
             raise
-        except Exception:
-            self._fail(call)
+        except Exception as error:
+            self._fail(call, request, error)
         else:
             if response is not None:
                 call.respond(response)
@@ -112,8 +121,13 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _fail(self, call: Call) -> None:
-        _log.exception("%r failed", call)
+    def _fail(self, call: Call, request: Message, error: Exception) -> None:
+        if isinstance(error, NotController):
+            refused = refusal_of(request, call, ErrorCode.NOT_CONTROLLER)
+            if refused is not None:
+                call.respond(refused)
+            return
+        _log.error("%r failed", call, exc_info=error)
         response: Any = call.api.response()
         if hasattr(response, "error_code"):
             response.error_code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
 
 
-async def handle(broker: Broker, _call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+async def handle(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await broker.controller.submit(alter_configs, request)
     errors = refused(request.resources, lambda resource: _check(broker, resource))
     for_controller = [resource for place, resource in enumerate(request.resources) if place not in errors]
     response = m.AlterConfigsResponse()
     if for_controller:
         remaining = m.AlterConfigsRequest(for_controller, request.validate_only)
-        response = await broker.controller.submit(alter_configs, remaining)
+        response = await broker.controller_channel.call(remaining)
     response.responses = in_request_order(
         request.resources, errors, response.responses, m.AlterConfigsResponse.AlterConfigsResourceResponse
     )

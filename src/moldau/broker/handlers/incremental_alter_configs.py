@@ -26,8 +26,10 @@ Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
 async def handle(
-    broker: Broker, _call: Call, request: m.IncrementalAlterConfigsRequest
+    broker: Broker, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await broker.controller.submit(incremental_alter_configs, request)
     errors = refused(request.resources, lambda resource: _check(broker, resource, request.validate_only))
     for_controller = [
         resource
@@ -37,7 +39,7 @@ async def handle(
     response = m.IncrementalAlterConfigsResponse()
     if for_controller:
         remaining = m.IncrementalAlterConfigsRequest(for_controller, request.validate_only)
-        response = await broker.controller.submit(incremental_alter_configs, remaining)
+        response = await broker.controller_channel.call(remaining)
     response.responses = in_request_order(
         request.resources,
         errors,
