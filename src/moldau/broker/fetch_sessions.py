@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from moldau.seams import Random
 from moldau.wire import ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame, FetchPartition, Topic
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
 
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
@@ -56,6 +60,11 @@ class FetchContext:
     @property
     def session_id(self) -> int:
         return 0 if self.session is None else self.session.id
+
+    def is_mark_news(self, key: Key, log: PartitionLog) -> bool:
+        """Whether the client was told another high watermark before."""
+        cached = None if self.session is None else self.session.partitions.get(key)
+        return cached is not None and cached.high_watermark != log.high_watermark
 
     def tell(
         self, results: Iterable[tuple[Topic, FetchedPartition]], *, remember: bool = True

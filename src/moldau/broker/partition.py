@@ -1,26 +1,52 @@
-"""A replica on this node: its log, and what the cluster's image says about it."""
+"""A replica on this node: its log, and the role the cluster's image gives it.
+
+As leader of a partition with followers it has a `LeaderState` (`moldau.replication.leader`), which says how far the
+high watermark may go. A leader without followers decides alone, and pays for nothing else.
+
+Invariants
+- The high watermark never goes back, but for a log that is cut; consumers never read past it.
+- `generation` grows whenever the leader, its epoch or the existence of the replica changes: whoever waited for this
+  replica and finds another generation asks again who leads.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from moldau.broker.config import TopicSettings
 from moldau.controller.image import PartitionImage
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.results import AppendInfo
+from moldau.replication.follower import follower_high_watermark
+from moldau.replication.leader import LeaderState, Role
+
+
+@dataclass(slots=True)
+class ReplicaContext:
+    """What all replicas of a node share."""
+
+    node_id: int
+    now_ms: Callable[[], float]
+    lag_max_ms: float
+    # Whether the controller would take the replica of this broker, of this broker epoch, into an ISR.
+    is_eligible: Callable[[int, int], bool]
 
 
 class Partition:
     """Belongs to the event loop."""
 
     __slots__ = (
-        "appended_bytes",
+        "_context",
+        "generation",
         "image",
         "index",
         "is_leader",
         "key",
+        "lead",
         "leader_epoch",
         "log",
-        "node_id",
         "settings",
         "topic",
         "topic_id",
@@ -34,17 +60,20 @@ class Partition:
         log: PartitionLog,
         settings: TopicSettings,
         image: PartitionImage,
-        node_id: int,
+        context: ReplicaContext,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.settings = settings
-        self.node_id = node_id
+        self._context = context
         self.key = (topic_id, index)  # what waits for this partition is watched under this
-        # Counts what became readable since the start, so that a waiting fetch sees progress without reading.
-        self.appended_bytes = 0
+        self.generation = 0
+        self.is_leader = False
+        self.leader_epoch = -1
+        # Only while leading, and only if there are followers.
+        self.lead: LeaderState | None = None
         self.become(image)
 
     def __repr__(self) -> str:
@@ -52,12 +81,38 @@ class Partition:
 
     def become(self, image: PartitionImage) -> None:
         """Take the role the image gives this replica."""
+        is_leader = image.leader == self._context.node_id
+        if is_leader != self.is_leader or image.leader_epoch != self.leader_epoch:
+            self.generation += 1
         self.image = image
         self.leader_epoch = image.leader_epoch
-        self.is_leader = image.leader == self.node_id
-        if self.is_leader:
-            self.log.assign_epoch(image.leader_epoch)
-            self.advance_high_watermark()
+        self.is_leader = is_leader
+        if not is_leader:
+            self.lead = None
+            return
+        self.log.assign_epoch(image.leader_epoch)
+        if len(image.replicas) == 1:
+            self.lead = None
+        else:
+            self._count_followers(image)
+        self.advance_high_watermark()
+
+    def _count_followers(self, image: PartitionImage) -> None:
+        context = self._context
+        role = Role(image.replicas, image.isr, image.leader_epoch, image.partition_epoch)
+        end_offset, now_ms = self.log.log_end_offset, context.now_ms()
+        if self.lead is None:
+            self.lead = LeaderState(context.node_id, role, end_offset, now_ms, context.is_eligible)
+        else:
+            self.lead.update(role, end_offset, now_ms)
+
+    def retire(self) -> None:
+        """The replica is gone: deleted, or moved to other brokers."""
+        self.generation += 1
+        self.is_leader = False
+        self.lead = None
+
+    # -- as leader
 
     def append(
         self,
@@ -75,16 +130,50 @@ class Partition:
             verification_guard=verification_guard,
             transaction_version=transaction_version,
         )
-        self.appended_bytes += info.size_bytes
-        self.advance_high_watermark()
+        if self.lead is None:
+            self.log.update_high_watermark(self.log.log_end_offset)
+        else:
+            self.advance_high_watermark()
         return info
 
-    def advance_high_watermark(self) -> None:
-        """The high watermark is what every in-sync replica has; alone in the ISR, the leader decides."""
-        if len(self.image.isr) <= 1:
-            self.log.update_high_watermark(self.log.log_end_offset)
+    def advance_high_watermark(self) -> bool:
+        """Let the high watermark go as far as the in-sync replicas allow. Whether it went."""
+        log, lead = self.log, self.lead
+        before = log.high_watermark
+        if lead is None:
+            offset = log.log_end_offset
+        else:
+            context = self._context
+            offset = lead.high_watermark(
+                log.log_end_offset, context.now_ms(), context.lag_max_ms, self.settings.min_insync_replicas
+            )
+        return offset > before and log.update_high_watermark(offset) > before
 
     @property
     def has_enough_replicas(self) -> bool:
-        needed = min(self.settings.min_insync_replicas, len(self.image.replicas))
-        return len(self.image.isr) >= needed
+        """Whether `acks=all` may be promised."""
+        lead = self.lead
+        return lead is None or len(lead.isr) >= lead.min_isr(self.settings.min_insync_replicas)
+
+    @property
+    def had_enough_replicas(self) -> bool:
+        """The same question after an append: those who are about to join count, since they were waited for."""
+        lead = self.lead
+        return lead is None or len(lead.maximal_isr) >= lead.min_isr(self.settings.min_insync_replicas)
+
+    # -- as follower
+
+    def follow(
+        self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int, log_start_offset: int
+    ) -> tuple[AppendInfo | None, bool]:
+        """Append what the leader sent, and take over its marks. What was appended, if anything, and whether more is
+        readable than before."""
+        log = self.log
+        info = log.append_as_follower(records, leader_epoch) if records else None
+        before = log.high_watermark
+        offset = follower_high_watermark(before, high_watermark, log.log_end_offset)
+        if offset != before:
+            log.update_high_watermark(offset)
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(log_start_offset, log.high_watermark))
+        return info, log.high_watermark > before

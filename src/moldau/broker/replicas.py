@@ -1,16 +1,28 @@
-"""All replicas of this node, found by topic name or id, and kept in step with the cluster's image."""
+"""All replicas of this node, found by topic name or id, and kept in step with the cluster's image.
+
+What it takes to have followers, or to be one (fetchers, changes of the ISR, throttles), is loaded with the first
+partition that has more than one replica.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from moldau.broker.config import BrokerConfig, topic_settings_for
-from moldau.broker.partition import Partition
+from moldau.broker.partition import Partition, ReplicaContext
 from moldau.controller.delta import ImageDelta
-from moldau.controller.image import ClusterImage, ResourceType, TopicImage
+from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, ResourceType, TopicImage
 from moldau.log.errors import StorageError
-from moldau.log.log_manager import LogManager
 from moldau.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.replication import Replication
+
+_log = logging.getLogger(__name__)
+_ANY_EPOCH = -1
 
 
 class PartitionUnavailable(Exception):
@@ -25,13 +37,22 @@ class PartitionUnavailable(Exception):
 class ReplicaManager:
     """Belongs to the event loop."""
 
-    def __init__(self, logs: LogManager, node_id: int, config: BrokerConfig) -> None:
-        self._logs = logs
-        self._node_id = node_id
-        self._config = config
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._logs = broker.logs
+        self._node_id = broker.node_id
+        self._config = broker.config
         self._image = ClusterImage()
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
+        self._context = ReplicaContext(
+            self._node_id,
+            broker.clock.monotonic_ms,
+            broker.config.get_int("replica.lag.time.max.ms"),
+            self._is_eligible,
+        )
+        self._replication: Replication | None = None
+        self._is_started = False
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -53,6 +74,13 @@ class ReplicaManager:
                 raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise PartitionUnavailable(self._why_missing(topic, index))
 
+    def replica(self, topic: str | bytes, index: int) -> Partition:
+        """The partition, whether this node leads or follows; PartitionUnavailable if it has no replica."""
+        partition = self.get(topic, index)
+        if partition is None:
+            raise PartitionUnavailable(self._why_missing(topic, index))
+        return partition
+
     def _why_missing(self, topic: str | bytes, index: int) -> ErrorCode:
         found = self._image.topics.get(topic) if isinstance(topic, str) else self._image.topic_by_id(topic)
         if found is None:
@@ -64,6 +92,45 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    # -- with other brokers
+
+    @property
+    def replication(self) -> Replication:
+        """Everything that is done together with other brokers."""
+        if self._replication is None:
+            from moldau.broker.replication import Replication
+
+            self._replication = Replication(self._broker)
+        return self._replication
+
+    def start(self) -> None:
+        """This broker is registered: begin to fetch from leaders, and to watch followers."""
+        self._is_started = True
+        for partition in self:
+            self._replicate(partition)
+
+    async def stop(self) -> None:
+        self._is_started = False
+        if self._replication is not None:
+            await self._replication.stop()
+
+    def _replicate(self, partition: Partition) -> None:
+        """The role of this replica is new, or may be."""
+        if not self._is_started or (self._replication is None and len(partition.image.replicas) == 1):
+            return
+        if not partition.is_leader and partition.image.leader != NO_LEADER:
+            self.replication.fetchers.follow(partition)
+        else:
+            self.replication.fetchers.forget(partition.key)
+        if partition.lead is not None:
+            self.replication.isr.watch(partition)
+
+    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        registered = self._image.brokers.get(broker_id)
+        return registered is not None and registered.is_active and broker_epoch in (_ANY_EPOCH, registered.epoch)
+
+    # -- what the image says
+
     def apply(self, image: ClusterImage, delta: ImageDelta, config: BrokerConfig) -> None:
         """Create, delete and change replicas as the image says."""
         config_changed = config is not self._config
@@ -74,8 +141,13 @@ class ReplicaManager:
         for change in delta.partitions:
             self._place(change.topic, change.partition_id)
         names = {resource.name for resource in delta.configs if resource.type == ResourceType.TOPIC}
-        for name in self._by_name if config_changed else names & self._by_name.keys():
+        for name in self._by_name if config_changed else sorted(names & self._by_name.keys()):
             self._configure(name)
+
+    def wake(self, partition: Partition) -> None:
+        """Something about the partition changed that others may be waiting for."""
+        self._broker.produce_purgatory.check_and_complete(partition.key)
+        self._broker.fetch_purgatory.check_and_complete(partition.key)
 
     def _overrides(self, topic: str) -> dict[str, str]:
         return dict(self._image.config(ResourceType.TOPIC, topic))
@@ -87,26 +159,50 @@ class ReplicaManager:
         if self._node_id not in image.replicas:
             if existing is not None:
                 del partitions[index]
-                self._logs.delete(topic.name, index)
+                self._remove(existing)
             return
         if existing is not None:
-            existing.become(image)
+            self._change(existing, image)
             return
         settings = topic_settings_for(self._overrides(topic.name), self._config)
         try:
             log = self._logs.get_or_create(topic.name, index, topic_id=topic.topic_id, config=settings.log)
+            partition = Partition(topic.name, topic.topic_id, index, log, settings, image, self._context)
         except StorageError:  # its disk is offline: the manager said so, and requests will be told
             return
-        partitions[index] = Partition(topic.name, topic.topic_id, index, log, settings, image, self._node_id)
+        partitions[index] = partition
         self._by_id[topic.topic_id] = partitions
+        self._replicate(partition)
+
+    def _change(self, partition: Partition, image: PartitionImage) -> None:
+        generation = partition.generation
+        try:
+            partition.become(image)
+        except StorageError as error:  # the disk went away under it: the manager heard of it, requests will be told
+            _log.error("%r cannot take its role: %s", partition, error)
+        if partition.generation != generation or partition.lead is not None:
+            self._replicate(partition)
+            self.wake(partition)
+
+    def _remove(self, partition: Partition) -> None:
+        partition.retire()
+        if self._replication is not None:
+            self._replication.fetchers.forget(partition.key)
+        try:
+            self._logs.delete(partition.topic, partition.index)
+        except (StorageError, KeyError) as error:  # it went offline with its dir; recovery will find it a stray
+            _log.error("%r cannot be removed: %s", partition, error)
+        self.wake(partition)
 
     def _delete(self, topic: TopicImage) -> None:
         self._by_id.pop(topic.topic_id, None)
-        for index in self._by_name.pop(topic.name, {}):
-            self._logs.delete(topic.name, index)
+        for partition in self._by_name.pop(topic.name, {}).values():
+            self._remove(partition)
 
     def _configure(self, topic: str) -> None:
         settings = topic_settings_for(self._overrides(topic), self._config)
         for partition in self._by_name[topic].values():
             partition.settings = settings
             partition.log.config = settings.log
+            if partition.lead is not None and partition.advance_high_watermark():  # fewer replicas may be enough now
+                self.wake(partition)

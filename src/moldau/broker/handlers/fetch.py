@@ -3,6 +3,10 @@
 Reads give regions of segment files, sent without entering the process. A fetch that finds fewer than `min_bytes` waits
 in the purgatory, woken by appends to its partitions, for up to `max_wait_ms`. An error in any partition answers at
 once. The first partition with data gives at least one whole batch, however small the limits are.
+
+Consumers read up to the high watermark (or the last stable offset): from the leader, or from version 11 on from any
+replica; the leader may send them to one in their rack. Followers read to the end of the log, from the leader only; by
+what they ask for, the leader knows what they have (`broker/follower_fetch.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +29,14 @@ from moldau.wire.fetch import (
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
+    from moldau.broker.follower_fetch import FollowerFetch
     from moldau.broker.partition import Partition
 
+_FROM_ANY_REPLICA = 11
 _TOPIC_IDS = 13
 _TELLS_LEADER = 16
 _READ_COMMITTED = 1
+_CONSUMER = -1
 _ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -43,39 +50,67 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
     if isinstance(context, ErrorCode):
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
         return
-    fetch = _Fetch(broker, call, request, context)
+    follower = None
+    if request.replica_id >= 0:
+        from moldau.broker.follower_fetch import FollowerFetch
+
+        follower = FollowerFetch(broker, request, context)
+    fetch = _Fetch(broker, call, request, context, follower)
     if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
         fetch.respond()
     else:
         broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
+    if follower is not None:
+        follower.tell()
 
 
 class _Fetch:
     """One fetch, perhaps waiting (see `moldau.timers.purgatory`)."""
 
-    __slots__ = ("_broker", "_call", "_context", "_is_fresh", "_partitions", "_request", "_results", "_seen_bytes")
+    __slots__ = (
+        "_broker",
+        "_call",
+        "_context",
+        "_follower",
+        "_generations",
+        "_is_fresh",
+        "_offsets",
+        "_partitions",
+        "_reads_to_end",
+        "_request",
+        "_results",
+    )
 
-    def __init__(self, broker: Broker, call: Call, request: FetchFrame, context: FetchContext) -> None:
+    def __init__(
+        self, broker: Broker, call: Call, request: FetchFrame, context: FetchContext, follower: FollowerFetch | None
+    ) -> None:
         self._broker = broker
         self._call = call
         self._request = request
         self._context = context
+        self._follower = follower
+        self._reads_to_end = request.replica_id != _CONSUMER
         self._partitions: list[Partition] = []
         self._results: Results = []
-        self._seen_bytes = 0
+        # Sums over the partitions, by which a waiting fetch sees that there is something new without reading.
+        self._generations = 0
+        self._offsets = 0
         self._is_fresh = False
 
     def keys(self) -> list[tuple[bytes, int]]:
         return [partition.key for partition in self._partitions]
 
     def is_ready(self) -> bool:
-        """Reads again only when something was appended, or a partition is no longer ours."""
-        seen = 0
+        """Reads again only when there is more to read, or a partition has changed hands."""
+        generations = offsets = 0
         for partition in self._partitions:
-            if not partition.is_leader:
-                return True
-            seen += partition.appended_bytes
-        self._is_fresh = seen != self._seen_bytes and self.read()
+            generations += partition.generation
+            offsets += partition.log.log_end_offset if self._reads_to_end else partition.log.high_watermark
+        if generations != self._generations:
+            return True
+        if offsets == self._offsets and (self._follower is None or not self._follower.has_news(self._partitions)):
+            return False
+        self._is_fresh = self.read()
         return self._is_fresh
 
     def on_complete(self, expired: bool) -> None:
@@ -86,29 +121,40 @@ class _Fetch:
     def read(self) -> bool:
         """Read every partition. True if that is an answer: enough bytes, or an error."""
         request = self._request
+        follower = self._follower
         left = min(request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
         total = 0
-        failed = False
+        is_answer = False
         self._partitions = []
         self._results = []
-        self._seen_bytes = 0
+        self._generations = self._offsets = 0
         for topic, wanted in self._context.wanted:
             try:
-                partition = self._broker.replicas.leader(topic, wanted[0])
+                partition = self._find(topic, wanted[0])
                 self._partitions.append(partition)
-                self._seen_bytes += partition.appended_bytes
+                self._generations += partition.generation
                 result, size = self._read_partition(partition, wanted, left, is_first=total == 0)
+                log = partition.log
+                self._offsets += log.log_end_offset if self._reads_to_end else log.high_watermark
                 total += size
                 left = max(0, left - size)
-                failed = failed or result.diverging_epoch is not None
+                is_answer = is_answer or result.diverging_epoch is not None or result.preferred_read_replica >= 0
             except PartitionUnavailable as error:
-                failed = True
+                is_answer = True
                 result = self._unavailable(topic, wanted[0], error.code)
             except LogError as error:
-                failed = True
+                is_answer = True
                 result = FetchedPartition(wanted[0], error.code)
             self._results.append((topic, result))
-        return failed or total >= request.min_bytes
+        if follower is not None:
+            is_answer = is_answer or follower.has_news(self._partitions)
+            follower.is_known = True
+        return is_answer or total >= request.min_bytes
+
+    def _find(self, topic: Topic, index: int) -> Partition:
+        if self._request.replica_id == _CONSUMER and self._call.version >= _FROM_ANY_REPLICA:
+            return self._broker.replicas.replica(topic, index)
+        return self._broker.replicas.leader(topic, index)
 
     def _unavailable(self, topic: Topic, index: int, code: ErrorCode) -> FetchedPartition:
         if code in _NOWHERE:  # nobody knows it, so it has no aborted transactions; else nothing is said of them
@@ -125,16 +171,28 @@ class _Fetch:
         if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
             fenced = leader_epoch < partition.leader_epoch
             raise PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self._request.replica_id >= 0 and self._request.replica_id not in partition.image.replicas:
-            raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower = self._follower
+        if follower is not None:
+            follower.check(partition)
         log = partition.log
         high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         if last_epoch >= 0 and (diverging := _diverging_epoch(partition, last_epoch, offset)) is not None:
             return FetchedPartition(index, 0, high_watermark, stable, start, diverging_epoch=diverging), 0
         committed_only = self._request.isolation_level == _READ_COMMITTED
-        bound = stable if committed_only else high_watermark
-        if offset > bound and offset <= log.log_end_offset:
-            # In the log, but not yet for this reader: nothing to give, and nothing wrong.
+        if follower is not None:
+            follower.note(partition, wanted)
+            high_watermark, stable = log.high_watermark, log.last_stable_offset
+            bound = log.log_end_offset
+            if follower.holds_back(partition):
+                return FetchedPartition(index, 0, high_watermark, stable, start), 0
+        elif self._reads_to_end:
+            bound = log.log_end_offset
+        else:
+            if partition.lead is not None and (closer := self._closer_replica(partition, offset)) is not None:
+                return FetchedPartition(index, 0, high_watermark, stable, start, preferred_read_replica=closer), 0
+            bound = stable if committed_only else high_watermark
+        if bound <= offset <= log.log_end_offset and not log.is_offline:
+            # Nothing there, or not yet for this reader: nothing to give, and nothing wrong.
             return FetchedPartition(index, 0, high_watermark, stable, start, [] if committed_only else None), 0
         info = log.read(offset, min(max_bytes, left), upper_bound_offset=bound, min_one_batch=is_first)
         aborted = None
@@ -143,8 +201,19 @@ class _Fetch:
             if info.region is not None:
                 found = log.aborted_transactions(info.first_offset, bound)
                 aborted = [(each.producer_id, each.first_offset) for each in found]
+        if follower is not None:
+            follower.sent(partition, info.length)
         records = () if info.region is None else (info.region,)
         return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), info.length
+
+    def _closer_replica(self, partition: Partition, offset: int) -> int | None:
+        """Where the consumer should rather read, if that is not here."""
+        rack = self._request.rack_id
+        if not rack or self._call.version < _FROM_ANY_REPLICA:
+            return None
+        from moldau.broker.follower_fetch import closer_replica
+
+        return closer_replica(self._broker, partition, rack, offset)
 
     def respond(self) -> None:
         context = self._context
@@ -159,9 +228,12 @@ class _Fetch:
 
 def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:
     """Where the reader's log left ours, if it did (KIP-595): it must go back to there."""
-    end = partition.log.end_offset_for_epoch(last_epoch)
+    log = partition.log
+    end = log.end_offset_for_epoch(last_epoch)
     if end is None:
         raise OffsetOutOfRange(f"nothing is known of leader epoch {last_epoch}, which the reader has seen")
+    if offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"offset {offset} is before the log start {log.log_start_offset}")
     if end.epoch < last_epoch or end.end_offset < offset:
         return end.epoch, end.end_offset
     return None

@@ -158,7 +158,7 @@ class _DelayedProduce:
                 errors[partition.key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif not _is_settled(append, self._acks):
                 errors[partition.key] = ErrorCode.REQUEST_TIMED_OUT
-            elif self._acks == _ACKS_ALL and not partition.has_enough_replicas:
+            elif self._acks == _ACKS_ALL and not partition.had_enough_replicas:
                 errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if errors:
             names = {partition.topic: partition.topic_id for partition, _, _ in self._appended}
