@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from moldau.broker.flusher import Flusher
     from moldau.broker.group_coordinator import GroupCoordinator
     from moldau.broker.log_dir_moves import LogDirMoves
-    from moldau.broker.metadata_log import MetadataLog
     from moldau.broker.partition import Partition
     from moldau.broker.producer_ids import ProducerIds
+    from moldau.broker.quorum import MetadataQuorum
     from moldau.broker.replicas import ReplicaManager
     from moldau.broker.telemetry import Telemetry
     from moldau.broker.transaction_coordinator import TransactionCoordinator
@@ -59,7 +59,7 @@ class Broker:
     replicas: ReplicaManager = field(init=False)
     controller: LocalController = field(init=False)
     controller_channel: ControllerChannel = field(init=False)
-    metadata_log: MetadataLog = field(init=False)
+    metadata_log: MetadataQuorum = field(init=False)
     flusher: Flusher = field(init=False)
     moves: LogDirMoves = field(init=False)
     _groups: GroupCoordinator | None = None

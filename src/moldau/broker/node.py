@@ -24,13 +24,14 @@ from moldau.broker.flusher import Flusher
 from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import identify
 from moldau.broker.log_dir_moves import LogDirMoves
-from moldau.broker.metadata_log import MetadataLog
 from moldau.broker.protection import refuse_missing_protection
+from moldau.broker.quorum import MetadataQuorum, metadata_directory_id
 from moldau.broker.registration import BrokerLifecycle
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
 from moldau.log.config import LogConfig
-from moldau.log.log_manager import LogManager, ManagerSettings
+from moldau.log.log_manager import LogManager
+from moldau.log.settings import ManagerSettings
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 from moldau.seams.network import Listener, Network
@@ -116,8 +117,14 @@ class Node:
             has_own_threads=threads is not None,
         )
         broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
-        broker.metadata_log = metadata = MetadataLog(
-            logs.context, config.metadata_log_dir, config.node_id, self._publish, self._executor
+        broker.metadata_log = metadata = MetadataQuorum(
+            logs.context,
+            config,
+            self._publish,
+            self._executor,
+            cluster_id=cluster_id,
+            directory_id=metadata_directory_id(logs, config),
+            channels=lambda: broker.channels,
         )
         metadata.open()
         logs.open()
@@ -127,11 +134,14 @@ class Node:
         broker.controller = self._controller(broker)
         broker.controller_channel = ControllerChannel(broker)
         self._publish(broker.image, metadata.committed)
+        metadata.on_leader_change.append(broker.controller.on_leader_change)
         broker.controller.on_leader_change(metadata.leader_id, metadata.epoch)
         self._dispatcher = Dispatcher(broker)
         endpoints = await self._listen(self._network)
+        metadata.start()
         self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
         await self._lifecycle.start()
+        broker.replicas.start()
         self._housekeeping = Housekeeping(logs, self._executor)
         self._housekeeping.start()
         self._dispatcher.open()
@@ -197,6 +207,7 @@ class Node:
         broker.stop_coordinators()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
+        await broker.replicas.stop()
         await broker.close_channels()
         await broker.network.stop(_DRAIN_MS)
         await self._dispatcher.stop()

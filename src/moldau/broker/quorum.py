@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum_snapshots import SnapshotDownload
+from moldau.controller.errors import NotController
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
+from moldau.log.checkpoints import uuid_bytes
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError
@@ -50,7 +52,7 @@ from moldau.raft import (
     Truncate,
     VoterSet,
 )
-from moldau.raft.leader import Leader
+from moldau.raft.leader import Leader, Progress
 from moldau.raft.messages import Request
 from moldau.raft.replica import RaftViolation
 from moldau.raft.roles import NEVER
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum_fetches import QuorumFetches
+    from moldau.log.log_manager import LogManager
     from moldau.wire.fetch import FetchFrame
 
 _log = logging.getLogger(__name__)
@@ -73,14 +76,29 @@ AnswerT = TypeVar("AnswerT")
 _RESIGN_WAIT_MS = 2_000.0
 
 
-class NotController(Exception):
-    """This node is not the active controller, or stopped being it before the records were committed."""
-
-    code = ErrorCode.NOT_CONTROLLER
-
-
 class QuorumStopped(Exception):
     """This node no longer takes part."""
+
+
+@dataclass(slots=True, frozen=True)
+class ReplicaState:
+    """A replica as the leader sees it; times are wall-clock milliseconds, -1 for never."""
+
+    key: ReplicaKey
+    end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class QuorumDescription:
+    """What DescribeQuorum tells."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: list[ReplicaState]
+    observers: list[ReplicaState]
 
 
 @dataclass(slots=True)
@@ -141,6 +159,7 @@ class MetadataQuorum:
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+        self._is_opening = False
         self._is_started = False
         self._is_stopped = False
         self._is_settling = False
@@ -191,10 +210,40 @@ class MetadataQuorum:
         """(listener, host, port) of this node's controller, now that they are bound."""
         self._raft.endpoints = tuple((name, Address(host, port)) for name, host, port in endpoints)
 
+    def describe(self) -> QuorumDescription | None:
+        """Who has how much; only the leader knows."""
+        role = self._raft.role
+        if not isinstance(role, Leader):
+            return None
+        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
+
+        def at(monotonic_ms: float) -> int:
+            return -1 if monotonic_ms < 0 else int(wall_ms - (now_ms - monotonic_ms))
+
+        def state(key: ReplicaKey, progress: Progress | None) -> ReplicaState:
+            if key.id == self._me.id:
+                return ReplicaState(self._me, self.files.end_offset, wall_ms, wall_ms)
+            if progress is None:
+                return ReplicaState(key, -1, -1, -1)
+            return ReplicaState(
+                progress.key, progress.end_offset, at(progress.last_fetch_ms), at(progress.last_caught_up_ms)
+            )
+
+        return QuorumDescription(
+            self._me.id,
+            role.epoch,
+            -1 if role.high_watermark is None else role.high_watermark,
+            [state(each.key, role.progress_of(each.key)) for each in role.voters],
+            [state(key, progress) for key, progress in sorted(role.progress.items()) if key not in role.voters],
+        )
+
     # -- from start to stop
 
     def open(self) -> None:
-        """Read what there is. A quorum of one also begins its epoch. Blocks: the node is not serving yet."""
+        """Read what there is. A quorum of one also begins its epoch. Blocks: the node is not serving yet.
+
+        Nothing is published yet: `committed` is what the node begins with."""
+        self._is_opening = True
         self.files.open()
         newest = self.files.latest_snapshot
         if newest is not None and newest.end_offset > 0:
@@ -205,6 +254,7 @@ class MetadataQuorum:
             self._settle()
             FlushJob(self.log).run_and_finish()
             self._settle()
+        self._is_opening = False
 
     def start(self) -> None:
         """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
@@ -232,6 +282,8 @@ class MetadataQuorum:
 
     async def close(self) -> None:
         """No more elections, fetches or appends; the log is left at rest."""
+        if self._flushing is not None:
+            await self._flushing  # a quorum of one keeps its word to those who wait
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -240,8 +292,6 @@ class MetadataQuorum:
         for task in tuple(self._sending):
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
-        if self._flushing is not None:
-            await self._flushing
         self._fail_pending(NotController("this node stops"))
         for waiter in self._waiters:
             waiter.cancel()
@@ -446,6 +496,8 @@ class MetadataQuorum:
 
     def _show(self, image: ClusterImage, done: asyncio.Future[None] | None) -> None:
         before, self.committed = self.committed, image
+        if self._is_opening:
+            return
         try:
             self._publish(before, image)
         except Exception as error:
@@ -535,6 +587,14 @@ def _without_repetition(effects: list[Effect]) -> list[Effect]:
             persist = None
         kept.append(effect)
     return kept if persist is None else [*kept, persist]
+
+
+def metadata_directory_id(logs: LogManager, config: BrokerConfig) -> bytes:
+    """The id of the dir that holds the metadata log: with the node's id, the voter's name (KIP-853)."""
+    log_dir = logs.dirs.get(config.metadata_log_dir)
+    if log_dir is None or log_dir.properties is None or log_dir.properties.directory_id is None:
+        return ZERO_UUID
+    return uuid_bytes(log_dir.properties.directory_id)
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:

@@ -81,8 +81,9 @@ class QuorumFetches:
             or end > each.request.offset
             or known > each.request.high_watermark
         ]
+        # Answering may wake others in turn: those here are taken out first.
+        self._waiting = [each for each in self._waiting if each not in ready]
         for each in ready:
-            self._waiting.remove(each)
             if each.timer is not None:
                 each.timer.cancel()
             self._answer(each, must=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.metadata_log import TOPIC
-from moldau.log.checkpoints import uuid_bytes
-from moldau.wire import ZERO_UUID, ErrorCode
+from moldau.broker.quorum_log import TOPIC
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
+    from moldau.broker.quorum import ReplicaState
 
 Partition = m.DescribeQuorumResponse.PartitionData
 
@@ -31,7 +31,7 @@ def handle(broker: Broker, _call: Call, request: m.DescribeQuorumRequest) -> m.D
         ]
         response.topics.append(m.DescribeQuorumResponse.TopicData(topic.topic_name, partitions))
     if asked == [(TOPIC, 0)]:
-        response.nodes = [_node(broker)]
+        response.nodes = _nodes(broker)
     return response
 
 
@@ -41,30 +41,39 @@ def _unknown(index: int) -> Partition:
 
 
 def _leader(broker: Broker) -> Partition:
-    log = broker.metadata_log.log
-    now_ms = broker.clock.wall_ms()
-    voter = m.DescribeQuorumResponse.ReplicaState(
-        broker.node_id, _directory_id(broker), log.log_end_offset, now_ms, now_ms
-    )
+    found = broker.metadata_log.describe()
+    if found is None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return Partition(0, code, code.meaning, *_known_leader(broker))
     return Partition(
         partition_index=0,
-        leader_id=broker.node_id,
-        leader_epoch=broker.metadata_log.epoch,
-        high_watermark=log.high_watermark,
-        current_voters=[voter],
+        leader_id=found.leader_id,
+        leader_epoch=found.epoch,
+        high_watermark=found.high_watermark,
+        current_voters=[_state(each) for each in found.voters],
+        observers=[_state(each) for each in found.observers],
     )
 
 
-def _directory_id(broker: Broker) -> bytes:
-    log_dir = broker.logs.dirs.get(broker.config.metadata_log_dir)
-    if log_dir is None or log_dir.properties is None or log_dir.properties.directory_id is None:
-        return ZERO_UUID
-    return uuid_bytes(log_dir.properties.directory_id)
+def _known_leader(broker: Broker) -> tuple[int, int]:
+    leader_id = broker.metadata_log.leader_id
+    return -1 if leader_id is None else leader_id, broker.metadata_log.epoch
 
 
-def _node(broker: Broker) -> m.DescribeQuorumResponse.Node:
-    listeners = [
-        m.DescribeQuorumResponse.Listener(each.listener, each.host or "", each.port)
-        for each in broker.config.controller_listeners
-    ]
-    return m.DescribeQuorumResponse.Node(broker.node_id, listeners)
+def _state(replica: ReplicaState) -> m.DescribeQuorumResponse.ReplicaState:
+    return m.DescribeQuorumResponse.ReplicaState(
+        *replica.key, replica.end_offset, replica.last_fetch_ms, replica.last_caught_up_ms
+    )
+
+
+def _nodes(broker: Broker) -> list[m.DescribeQuorumResponse.Node]:
+    """The voters and where they listen; of itself a node knows best."""
+    kind = m.DescribeQuorumResponse
+    nodes = []
+    for voter in broker.metadata_log.voters:
+        listeners = [kind.Listener(name, address.host, address.port) for name, address in voter.endpoints]
+        if voter.key.id == broker.node_id:
+            own = broker.config.controller_listeners
+            listeners = [kind.Listener(each.listener, each.host or "", each.port) for each in own] or listeners
+        nodes.append(kind.Node(voter.key.id, listeners))
+    return nodes

@@ -1,0 +1,131 @@
+"""The metadata quorum with real files: alone, of three, through crashes and cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from moldau.broker.quorum import NotController
+from moldau.wire import Message
+from moldau.wire import messages as m
+from tests.broker.quorum.members import World
+
+
+def topic(number: int) -> list[Message]:
+    topic_id = number.to_bytes(16, "big")
+    partition = m.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
+    return [m.TopicRecord(f"t{number}", topic_id), partition]
+
+
+def run(world: World, scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        try:
+            async with asyncio.timeout(50):
+                await scenario(world)
+        finally:
+            await world.close()
+
+    asyncio.run(main())
+
+
+def test_a_quorum_of_one_leads_when_it_is_open_and_begins_a_new_epoch_each_time(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        member = world.start(1)
+        assert member.quorum.is_leader
+        assert member.quorum.epoch == 1
+        await world.bootstrap()
+        await asyncio.gather(*(member.quorum.append(topic(n)) for n in range(20)))
+        assert member.published[-1].topics.keys() == {f"t{n}" for n in range(20)}
+        await world.stop(1)
+
+        again = world.start(1)
+        assert again.quorum.is_leader
+        assert again.quorum.epoch == 2
+        assert len(again.quorum.committed.topics) == 20
+        assert again.leaders[-1] == (1, 2)
+        state = json.loads((tmp_path / "node1" / "__cluster_metadata-0" / "quorum-state").read_bytes())
+        assert (state["leaderEpoch"], state["leaderId"], state["votedId"]) == (2, 1, 1)
+
+    run(World(tmp_path, 1), scenario)
+
+
+def test_three_elect_one_commit_by_majority_and_tell_an_observer(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3, 4):  # 4 is a broker without a vote
+            world.start(node_id)
+        leader = await world.bootstrap()
+        await leader.quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+        assert {each.quorum.leader_id for each in world.members.values()} == {leader.node_id}
+        assert leader.leaders[-1] == (leader.node_id, leader.quorum.epoch)
+        images = [each.quorum.committed.topics["t1"].topic_id for each in world.members.values()]
+        assert len(set(images)) == 1
+        follower = next(each for each in world.members.values() if each is not leader)
+        with pytest.raises(NotController):
+            follower.quorum.append(topic(2))
+        endpoint = follower.quorum.leader_endpoint()
+        assert endpoint is not None
+        assert endpoint.port == leader.node_id
+
+    run(World(tmp_path, 3), scenario)
+
+
+def test_a_leader_that_is_cut_off_commits_nothing_and_its_records_are_gone_afterwards(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        old = await world.bootstrap()
+        await old.quorum.append(topic(1))
+        world.cut = {old.node_id}
+        lost = old.quorum.append(topic(2))
+        new = await world.leader()
+        assert new.quorum.epoch > old.quorum.epoch
+        await new.quorum.append(topic(3))
+        with pytest.raises(NotController):
+            await lost
+        assert "t2" not in old.quorum.latest.topics
+        world.cut = set()
+        await world.until(lambda: world.all_have("t3"))
+        assert all("t2" not in each.quorum.committed.topics for each in world.members.values())
+        logs = [each.quorum.log.log_end_offset for each in world.members.values()]
+        assert logs[0] == logs[1] == logs[2]
+
+    run(World(tmp_path, 3), scenario)
+
+
+def test_members_stop_and_start_one_after_the_other_without_losing_anything(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        await world.bootstrap()
+        for number, node_id in enumerate([1, 2, 3, 1, 2, 3]):
+            await (await world.leader()).quorum.append(topic(number))
+            await world.stop(node_id)
+            leader = await world.leader()
+            await leader.quorum.append(topic(100 + number))
+            world.start(node_id)
+            await world.until(partial(world.all_have, f"t{100 + number}"))
+        wanted = {f"t{n}" for n in range(6)} | {f"t{100 + n}" for n in range(6)}
+        assert all(each.quorum.committed.topics.keys() == wanted for each in world.members.values())
+
+    run(World(tmp_path, 3), scenario)
+
+
+def test_an_orderly_resignation_elects_another_at_once(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        old = await world.bootstrap()
+        epoch = old.quorum.epoch
+        await old.quorum.resign()
+        new = await world.leader()
+        assert new.quorum.epoch > epoch
+        await new.quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+
+    run(World(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "20000"}), scenario)
