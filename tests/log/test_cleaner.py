@@ -3,6 +3,7 @@ an offset or an order."""
 
 import errno
 import random
+import sys
 import threading
 import tracemalloc
 
@@ -11,9 +12,10 @@ import pytest
 from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, open_log
 from moldau.log.clean_scan import SHORT_KEY_BYTES, scan_records
 from moldau.log.cleanable import log_to_clean
-from moldau.log.cleaner import CleanJob, Throttle
+from moldau.log.cleaner import CleanJob
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.offset_map import ENTRY_BYTES, OffsetMap
+from moldau.log.throttle import Throttle
 from moldau.records import Codec, Record, build_batch, read_header
 from moldau.records.reader import read_body
 from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
@@ -342,13 +344,30 @@ def test_the_throttle_waits() -> None:
         waits.append(seconds)
         clock.advance(int(seconds * 1000))
 
-    throttle = Throttle(1000, clock, wait)
+    limit = 1000.0
+    throttle = Throttle(lambda: limit, clock, wait)
     for _ in range(50):
         throttle.spend(100)
     assert 4.5 < sum(waits) < 5.1
-    idle = Throttle(float("inf"), clock, wait)
-    idle.spend(1 << 40)
-    assert len(waits) <= 50
+    limit = sys.float_info.max
+    throttle.spend(1 << 40)
+    assert len(waits) <= 51
+
+
+def test_a_new_limit_counts_for_a_wait_under_way() -> None:
+    clock = ManualClock()
+    waits: list[float] = []
+    limit = 1.0
+
+    def wait(seconds: float) -> None:
+        nonlocal limit
+        waits.append(seconds)
+        clock.advance(int(seconds * 1000))
+        if len(waits) == 3:
+            limit = 1_000_000.0
+
+    Throttle(lambda: limit, clock, wait).spend(1_000_000)
+    assert waits == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from moldau.log import FlushJob, LogConfig, LogManager, ManagerSettings, MoveJob
 from moldau.log.checkpoints import read_offsets
 from moldau.log.errors import DirLocked, LogError, StorageError
 from moldau.log.folders import FolderName, marked_folder_name, parse_folder
+from moldau.log.offset_map import ENTRY_BYTES
 from moldau.log.open_segments import OpenSegments
 from moldau.seams.randomness import SeededRandom
 from tests.log.helpers import ManualClock, batch, read_records, values
@@ -258,6 +260,32 @@ def test_cleaning_runs_from_the_tick_and_remembers_how_far_it_got() -> None:
     assert node.manager.dirs["/a"].cleaned_offsets == checkpoint
     assert node.tick(0) == 0
     assert not [job for job in [node.tick(15_000)] if job > 20]
+
+
+def test_new_cleaner_settings_count_at_once() -> None:
+    node = Node(LogConfig(segment_bytes=500, cleanup_policy=frozenset({"compact"})))
+    for number in range(3):
+        fill(node.log(number, "/a"), 60)
+    cleaning = node.manager.cleaning
+    node.manager.settings = replace(node.manager.settings, cleaner_backoff_ms=10**9)
+    node.tick()
+    node.tick(60_000)
+    settings = replace(node.manager.settings, cleaner_threads=0)
+    node.manager.settings = settings
+    assert cleaning.jobs() == []
+    node.manager.settings = replace(settings, cleaner_threads=2, cleaner_dedupe_buffer_bytes=6 * ENTRY_BYTES)
+    first, second = cleaning.jobs()
+    assert cleaning.jobs() == []
+    first.run()
+    first.finish()
+    assert first.clean.end_offset == 3  # as far as half of the buffer reaches
+    node.manager.settings = replace(settings, cleaner_threads=1)
+    assert cleaning.jobs() == []
+    second.run()
+    second.finish()
+    node.manager.settings = replace(settings, cleaner_threads=1, cleaner_backoff_ms=15_000)
+    node.tick(0)  # the last look was longer ago than that
+    assert max(node.manager.dirs["/a"].cleaned_offsets.values()) > 50
 
 
 def test_an_uncleanable_log_is_left_alone() -> None:

@@ -5,12 +5,13 @@ from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.jobs import Job
-from moldau.log.log_manager import DirInfo, LogManager, ManagerSettings, OpenReport
+from moldau.log.log_manager import DirInfo, LogManager, OpenReport
 from moldau.log.move import MoveJob
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.results import ActiveProducer, AppendInfo, ReadInfo
+from moldau.log.settings import ManagerSettings
 from moldau.log.timestamps import FoundOffset
 from moldau.log.txn_index import AbortedTxn
 

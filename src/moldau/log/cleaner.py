@@ -11,7 +11,6 @@ swap is ordered so that recovery can finish or undo it at any point: `.cleaned` 
 `.swap` (worth more than the sources), the sources are renamed, `.swap` gets its final name.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -27,36 +26,12 @@ from moldau.log.offset_map import OffsetMap
 from moldau.log.open_segments import OpenSegments
 from moldau.log.segment import LOG_SUFFIX, Segment
 from moldau.log.segments import CLEANED_SUFFIX, SWAP_SUFFIX
+from moldau.log.throttle import UNLIMITED_BYTES_PER_SECOND, Throttle
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
 from moldau.records import BatchHeader, CorruptBatch, RecordsError, check_crc, read_header
 from moldau.records.reader import read_body
-from moldau.seams import Clock, Disk
-
-
-class Throttle:
-    """Holds the cleaner back to a number of bytes per second, read and written together."""
-
-    __slots__ = ("_bytes_per_second", "_clock", "_debt_bytes", "_since_ms", "_wait")
-
-    def __init__(self, bytes_per_second: float, clock: Clock, wait: Callable[[float], object] | None = None) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._clock = clock
-        self._wait = wait or threading.Event().wait
-        self._debt_bytes = 0
-        self._since_ms = clock.monotonic_ms()
-
-    def spend(self, size: int) -> None:
-        self._debt_bytes += size
-        due_s = self._debt_bytes / self._bytes_per_second - (self._clock.monotonic_ms() - self._since_ms) / 1000
-        if due_s > 0.01:
-            self._wait(due_s)
-        if self._debt_bytes > self._bytes_per_second:  # begin a new second: old thrift is no credit
-            self._debt_bytes = 0
-            self._since_ms = self._clock.monotonic_ms()
-
-
-UNLIMITED_BYTES_PER_SECOND = float("inf")
+from moldau.seams import Disk
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,7 +69,7 @@ class CleanJob:
         self.end_offset = target.first_dirty_offset  # where the log is clean up to, once finished
         self._config: LogConfig = log.config
         self._disk: Disk = log.context.disk
-        self._throttle = throttle or Throttle(UNLIMITED_BYTES_PER_SECOND, log.context.clock)
+        self._throttle = throttle or Throttle(lambda: UNLIMITED_BYTES_PER_SECOND, log.context.clock)
         self._map = OffsetMap(memory_bytes, target.first_dirty_offset)
         self._now_ms = log.context.clock.wall_ms()
         self._stopped = False

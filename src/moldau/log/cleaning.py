@@ -6,7 +6,7 @@ The cleaner itself is loaded when there is something to clean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.log.checkpoints import CLEANER_OFFSET, TopicPartition
@@ -16,9 +16,11 @@ from moldau.log.errors import CleaningAborted, LogError, StorageError
 from moldau.log.jobs import CheckpointJob
 from moldau.log.log_dir import LogDir
 from moldau.log.partition_log import PartitionLog
+from moldau.log.settings import ManagerSettings
+from moldau.log.throttle import Throttle
 
 if TYPE_CHECKING:
-    from moldau.log.cleaner import CleanJob, Throttle
+    from moldau.log.cleaner import CleanJob
 
 
 class Cleaning:
@@ -27,18 +29,14 @@ class Cleaning:
         context: LogContext,
         logs: Mapping[TopicPartition, PartitionLog],
         dirs: Mapping[str, LogDir],
-        *,
-        threads: int,
-        memory_bytes: int,
-        bytes_per_second: float,
+        settings: Callable[[], ManagerSettings],
     ) -> None:
+        """`settings` are asked for at each use: those of the cleaner may change while the node runs."""
         self._context = context
         self._logs = logs
         self._dirs = dirs
-        self._threads = threads
-        self._memory_bytes = memory_bytes // max(1, threads)
-        self._bytes_per_second = bytes_per_second
-        self._throttle: Throttle | None = None
+        self._settings = settings
+        self._throttle = Throttle(lambda: settings().cleaner_io_max_bytes_per_second, context.clock)
         self._running: dict[TopicPartition, ScheduledClean] = {}
         self._paused: set[TopicPartition] = set()
         self.checkpoint_due: set[str] = set()
@@ -67,7 +65,7 @@ class Cleaning:
 
     def jobs(self) -> list[ScheduledClean]:
         """The dirtiest logs that are due, as many as there are free threads."""
-        free = self._threads - len(self._running)
+        free = self._settings().cleaner_threads - len(self._running)
         if free <= 0:
             return []
         targets = sorted(self._due_targets(), key=lambda target: target.dirty_ratio, reverse=True)
@@ -93,13 +91,12 @@ class Cleaning:
         return targets
 
     def _start(self, target: LogToClean) -> ScheduledClean:
-        from moldau.log.cleaner import CleanJob, Throttle
+        from moldau.log.cleaner import CleanJob
 
-        if self._throttle is None:
-            self._throttle = Throttle(self._bytes_per_second, self._context.clock)
+        settings = self._settings()
         clean = CleanJob(
             target,
-            memory_bytes=self._memory_bytes,
+            memory_bytes=settings.cleaner_dedupe_buffer_bytes // max(1, settings.cleaner_threads),
             throttle=self._throttle,
             raise_recovery_point=self._dirs[target.log.log_dir].recovery_point_writer(target.log.topic_partition),
         )

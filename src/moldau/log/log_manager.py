@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.cleaning import Cleaning
-from moldau.log.config import LONG_MAX, LogConfig
+from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
@@ -21,32 +21,13 @@ from moldau.log.log_dir import LogDir
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
 from moldau.log.recovery import RecoveryReport, open_log
+from moldau.log.settings import ManagerSettings
 from moldau.seams import Clock, Disk, Random
 
 _PRIVATE_OPEN_SEGMENTS = 64
 # Closing this many logs, one flush of the whole volume is cheaper than one of each of their files.
 _FLUSH_VOLUME_FROM_LOGS = 64
 METADATA_TOPIC = "__cluster_metadata"
-
-
-@dataclass(slots=True, frozen=True)
-class ManagerSettings:
-    """The node's settings for its logs; names are Kafka's, without the leading `log.`."""
-
-    flush_scheduler_interval_ms: int = LONG_MAX
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    high_watermark_checkpoint_interval_ms: int = 5_000
-    retention_check_interval_ms: int = 300_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    removal_check_interval_ms: int = 1_000
-    cleaner_enable: bool = True
-    cleaner_backoff_ms: int = 15_000
-    cleaner_threads: int = 1
-    cleaner_dedupe_buffer_bytes: int = 128 << 20
-    cleaner_io_max_bytes_per_second: float = float("inf")
-    file_delete_delay_ms: int = 60_000  # of whole partitions
-    recovery_threads_per_data_dir: int = 2
 
 
 @dataclass(slots=True)
@@ -85,7 +66,7 @@ class LogManager:
         open_segments: OpenSegments | None = None,
     ) -> None:
         """`config_for` gives a topic's settings; `on_dir_offline` hears of a failed dir and what was in it."""
-        self.settings = settings or ManagerSettings()
+        self.settings = settings or ManagerSettings()  # may be replaced at any time
         self._disk = disk
         self._clock = clock
         self._random = random
@@ -105,16 +86,9 @@ class LogManager:
         self.flush_queue = FlushQueue()
         self._dirs_are_open = False
         self._removed_folders: list[tuple[int, str]] = []
-        self._next_due_ms: dict[str, float] = {}
+        self._last_done_ms: dict[str, float] = {}
         self._moving: set[TopicPartition] = set()
-        self.cleaning = Cleaning(
-            self.context,
-            self.logs,
-            self.dirs,
-            threads=self.settings.cleaner_threads,
-            memory_bytes=self.settings.cleaner_dedupe_buffer_bytes,
-            bytes_per_second=self.settings.cleaner_io_max_bytes_per_second,
-        )
+        self.cleaning = Cleaning(self.context, self.logs, self.dirs, lambda: self.settings)
 
     # -- start and stop
 
@@ -418,10 +392,9 @@ class LogManager:
 
     def _due(self, what: str, interval_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()
-        due_ms = self._next_due_ms.setdefault(what, now_ms + interval_ms)
-        if now_ms < due_ms:
+        if now_ms - self._last_done_ms.setdefault(what, now_ms) < interval_ms:
             return False
-        self._next_due_ms[what] = now_ms + interval_ms
+        self._last_done_ms[what] = now_ms
         return True
 
     def _flush_jobs(self) -> list[FlushJob]:
