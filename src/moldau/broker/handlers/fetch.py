@@ -6,7 +6,8 @@ once. The first partition with data gives at least one whole batch, however smal
 
 Consumers read up to the high watermark (or the last stable offset): from the leader, or from version 11 on from any
 replica; the leader may send them to one in their rack. Followers read to the end of the log, from the leader only; by
-what they ask for, the leader knows what they have (`broker/follower_fetch.py`).
+what they ask for, the leader knows what they have (`broker/follower_fetch.py`). On a controller's listener the metadata
+log is fetched, by the other members of the quorum and by brokers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.fetch_sessions import FetchContext
+from moldau.broker.quorum_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.wire import ErrorCode
@@ -37,6 +39,7 @@ _TOPIC_IDS = 13
 _TELLS_LEADER = 16
 _READ_COMMITTED = 1
 _CONSUMER = -1
+_METADATA = (TOPIC, TOPIC_ID)
 _ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -45,6 +48,13 @@ Results = list[tuple[Topic, FetchedPartition]]
 
 def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
     request = decode_fetch_request(frame, position, call.version)
+    if (
+        request.topics
+        and request.topics[0][0] in _METADATA
+        and broker.is_controller_listener(call.connection.listener_name)
+    ):
+        broker.metadata_log.fetch(call, request)
+        return
     now_ms = broker.clock.monotonic_ms()
     context = broker.fetch_sessions.open(request, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
     if isinstance(context, ErrorCode):
