@@ -155,6 +155,37 @@ def test_damaged_epochs_are_read_from_the_batches(log: PartitionLog, disk: SimDi
     assert again.epochs.entries == [(0, 0), (1, 20), (2, 40)]
 
 
+def test_the_epoch_file_is_written_at_most_once(
+    log: PartitionLog, disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    write = SimDisk.write_file_atomically
+
+    def note(self: SimDisk, path: str, data: bytes, *, flush: bool = True) -> None:
+        written.append(path)
+        write(self, path, data, flush=flush)
+
+    monkeypatch.setattr(SimDisk, "write_file_atomically", note)
+    path = f"{log.folder}/leader-epoch-checkpoint"
+    again, _ = reopen(log, recovery_point=30)
+    assert again.epochs.entries == [(0, 0), (1, 20), (2, 40)]
+    assert path not in written  # it says so already
+    assert again.epochs.dirty  # but perhaps not for long: nobody knows whether it was flushed
+    write(disk, path, b"0\n3\n0 0\n1 25\n9 70\n")
+    again, _ = reopen(log, recovery_point=10)
+    assert again.epochs.entries == [(0, 0), (1, 20), (2, 40)]
+    assert written.count(path) == 1
+
+
+def test_an_unreadable_epoch_file_of_an_empty_log_goes(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, CONFIG)
+    path = f"{log.folder}/leader-epoch-checkpoint"
+    disk.write_file_atomically(path, b"nonsense")
+    _, report = reopen(log)
+    assert report.lines
+    assert not disk.exists(path)
+
+
 def test_epochs_beyond_the_end_are_forgotten(log: PartitionLog, disk: SimDisk) -> None:
     disk.write_file_atomically(f"{log.folder}/leader-epoch-checkpoint", b"0\n3\n0 0\n1 20\n9 70\n")
     again, _ = reopen(log)

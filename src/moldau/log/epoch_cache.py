@@ -21,12 +21,14 @@ class EpochEndOffset(NamedTuple):
 
 
 class EpochCache:
-    __slots__ = ("_disk", "_folder", "_starts", "dirty", "latest")
+    __slots__ = ("_disk", "_folder", "_held", "_starts", "_stored", "dirty", "latest")
 
-    def __init__(self, disk: Disk, folder: str, starts: list[tuple[int, int]] | None = None) -> None:
+    def __init__(self, disk: Disk, folder: str, stored: list[tuple[int, int]] | None = None) -> None:
         self._disk = disk
         self._folder = folder
-        self._starts = starts if starts is not None else []
+        self._held = False
+        self._stored = stored  # what the file says, or None if there is none
+        self._starts = list(stored or ())
         self.latest = self._starts[-1][0] if self._starts else UNDEFINED_EPOCH
         self.dirty = False
 
@@ -47,7 +49,19 @@ class EpochCache:
         """(epoch, start offset), oldest first."""
         return list(self._starts)
 
-    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+    def hold(self) -> None:
+        """Keep changes in memory until `settle`: opening a log makes up its mind in several steps."""
+        self._held = True
+
+    def settle(self, *, flushed: bool) -> None:
+        """Write what was held back, if the file says something else. `flushed`: what it said before is durable."""
+        self._held = False
+        self.dirty = not flushed and bool(self._starts)
+        if self._starts != (self._stored or []):
+            self.dirty = True
+            self.write()
+
+    def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` begins at `start_offset`, unless it is known already. Entries it contradicts are wrong,
         because the batch in hand is newer: they go."""
         starts = self._starts
@@ -56,7 +70,7 @@ class EpochCache:
         while starts and (starts[-1][0] >= epoch or starts[-1][1] >= start_offset):
             starts.pop()
         starts.append((epoch, start_offset))
-        self._changed(write=write)
+        self._changed()
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or after `end_offset`."""
@@ -83,14 +97,15 @@ class EpochCache:
         self._starts.clear()
         self._changed()
 
-    def _changed(self, *, write: bool = True) -> None:
+    def _changed(self) -> None:
         self.latest = self._starts[-1][0] if self._starts else UNDEFINED_EPOCH
         self.dirty = True
-        if write:
+        if not self._held:
             self.write()
 
     def write(self) -> None:
         write_epochs(self._disk, self.path, self._starts, flush=False)
+        self._stored = list(self._starts)
 
     def flush(self) -> None:
         """Called off the loop; what was assigned before the call is durable after it."""

@@ -112,6 +112,7 @@ class _Opening:
             self._epochs_from_batches(segments)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
+        self._epochs.settle(flushed=clean)
         return PartitionLog(
             self._context,
             self._folder,
@@ -284,7 +285,7 @@ class _Opening:
                 last_offset = header.last_offset
                 segment.index_batch(position, header)
                 if header.leader_epoch > self._epochs.latest:
-                    self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
                 completed = replay_batch(state, header, batch)
                 if completed is not None:
                     if completed.aborted:
@@ -300,8 +301,6 @@ class _Opening:
         if truncated:
             segment.truncate_bytes(valid)
         segment.seal()
-        if self._epochs.dirty:
-            self._epochs.write()
         return truncated
 
     def _log_end_offset(self, segments: list[Segment], recovery_point: int, *, clean: bool) -> int:
@@ -318,7 +317,10 @@ class _Opening:
             self._epochs = EpochCache.load(self._disk, self._folder)
         except CorruptCheckpoint as error:
             self._report.add(str(error))
+            self._remove(LEADER_EPOCH)
             return False
+        finally:
+            self._epochs.hold()
         return LEADER_EPOCH in self._sizes or not any(segment.size for segment in segments)
 
     def _read_topic_id(self) -> bytes | None:
@@ -330,15 +332,13 @@ class _Opening:
             return None
 
     def _epochs_from_batches(self, segments: list[Segment]) -> None:
-        self._epochs = EpochCache(self._disk, self._folder)
+        self._epochs.clear()
         for segment in segments:
             # Damage in what was flushed long ago must not keep the node from starting: its readers will be told.
             with contextlib.suppress(CorruptRecord):
                 for _, header in segment.headers():
                     if header.leader_epoch > self._epochs.latest:
-                        self._epochs.assign(header.leader_epoch, header.base_offset, write=False)
-        if self._epochs.dirty:
-            self._epochs.write()
+                        self._epochs.assign(header.leader_epoch, header.base_offset)
 
     def _producer_state(self, segments: list[Segment], log_start_offset: int, log_end_offset: int) -> ProducerState:
         state = ProducerState()
