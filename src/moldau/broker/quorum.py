@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
-from moldau.broker.quorum_snapshots import SnapshotDownload
+from moldau.broker.quorum_snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.controller.errors import NotController
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
@@ -108,6 +108,8 @@ class _Pending:
     last_offset: int
     image: ClusterImage
     done: asyncio.Future[None]
+    size_bytes: int
+    timestamp_ms: int
 
 
 class MetadataQuorum:
@@ -168,6 +170,7 @@ class MetadataQuorum:
         self._waiters: list[asyncio.Future[None]] = []
         self._fetches: QuorumFetches | None = None
         self._download = SnapshotDownload(context.disk, self.files.folder)
+        self._snapshots = SnapshotKeeper(self.files, config, executor)
 
     # -- what others see
 
@@ -292,6 +295,7 @@ class MetadataQuorum:
         for task in tuple(self._sending):
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._snapshots.stop()
         self._fail_pending(NotController("this node stops"))
         for waiter in self._waiters:
             waiter.cancel()
@@ -308,10 +312,11 @@ class MetadataQuorum:
         builder = BatchBuilder()
         for record in records:
             builder.append(now_ms, None, encode_metadata_record(record, record_version(record, version)))
-        last_offset = self.files.append_as_leader(builder.finish(), self.epoch)
+        batch = builder.finish()
+        last_offset = self.files.append_as_leader(batch, self.epoch)
         self.latest = apply(self.latest, records, offset=last_offset, epoch=self.epoch)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(last_offset, self.latest, done))
+        self._pending.append(_Pending(last_offset, self.latest, done, len(batch), now_ms))
         self._after_append()
         return done
 
@@ -471,6 +476,7 @@ class MetadataQuorum:
             while self._pending and self._pending[0].last_offset < offset:
                 pending = self._pending.popleft()
                 self._applied = pending.last_offset + 1
+                self._snapshots.committed(pending.size_bytes, pending.timestamp_ms)
                 self._show(pending.image, pending.done)
             self._applied = max(self._applied, offset)
         else:
@@ -479,6 +485,8 @@ class MetadataQuorum:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
+        if self._is_started:
+            self._snapshots.take_if_due(self.committed, self._applied)
         role = self._raft.role
         if not self.is_leader and isinstance(role, Leader) and offset > role.epoch_start_offset:
             self.latest = self.committed
@@ -487,9 +495,10 @@ class MetadataQuorum:
 
     def _apply_from_log(self, offset: int) -> None:
         image = self.committed
-        for records, last_offset, epoch, _ in self.files.replay(self._applied, offset):
-            image = apply(image, records, offset=last_offset, epoch=epoch)
-            self._applied = last_offset + 1
+        for records, header in self.files.replay(self._applied, offset):
+            image = apply(image, records, offset=header.last_offset, epoch=header.leader_epoch)
+            self._applied = header.next_offset
+            self._snapshots.committed(header.size_bytes, header.max_timestamp)
         self.latest = image
         if image is not self.committed:
             self._show(image, None)

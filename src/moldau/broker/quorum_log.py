@@ -61,7 +61,25 @@ class QuorumLog:
         newest = self.latest_snapshot
         if newest is not None and self.log.log_end_offset < newest.end_offset:
             self.log.truncate_fully_and_start_at(newest.end_offset)
+        if self.log.log_start_offset > 0:
+            self._start_at_a_snapshot()
         self._read_history()
+
+    def _start_at_a_snapshot(self) -> None:
+        """Segments are removed as a whole: what is left of the first one may begin before the oldest snapshot ends."""
+        start = self.log.log_start_offset
+        self.snapshots = [each for each in self.snapshots if each.end_offset >= start]
+        if not self.snapshots:
+            raise CorruptSnapshot(
+                f"{self.folder} begins at offset {start}, and the snapshot of what was before is missing: restore it, "
+                "or empty the folder and let this node fetch everything from the other controllers"
+            )
+        self._raise_start(self.snapshots[0].end_offset)
+
+    def _raise_start(self, offset: int) -> None:
+        if offset > self.log.log_start_offset:
+            self.log.update_high_watermark(max(offset, self.log.high_watermark))
+            self.log.delete_records_before(offset)
 
     def _read_history(self) -> None:
         self.history.clear()
@@ -144,10 +162,43 @@ class QuorumLog:
         """A fetched snapshot replaces the log."""
         content = self.read_snapshot(snapshot)
         self.log.truncate_fully_and_start_at(snapshot.end_offset)
+        for each in self.snapshots:
+            if each != snapshot:
+                self.disk.remove(f"{self.folder}/{snapshot_name(each)}")
         self.snapshots = [snapshot]
         self.history.clear()
         self._note_snapshot_voters(snapshot, content)
         return content
+
+    def add_snapshot(self, snapshot: SnapshotId) -> bool:
+        """One was written. Unless the log was replaced meanwhile by a newer one, it counts."""
+        latest = self.latest_snapshot
+        if latest is not None and latest.end_offset >= snapshot.end_offset:
+            self.disk.remove(f"{self.folder}/{snapshot_name(snapshot)}")
+            return False
+        self.snapshots.append(snapshot)
+        self.history.forget_before(snapshot.end_offset)
+        self.log.roll()  # so that the segments it covers can go as a whole
+        return True
+
+    def clean(self, retention_bytes: int, retention_ms: int) -> list[str]:
+        """Remove the oldest snapshots and the log before the next one, as long as there is too much or it is too old.
+        The newest snapshot always stays. Returns files to be removed off the loop."""
+        removals = []
+        now_ms = self.context.clock.wall_ms()
+        while len(self.snapshots) > 1:
+            path = f"{self.folder}/{snapshot_name(self.snapshots[0])}"
+            size = self.log.size_bytes + sum(
+                self.disk.file_size(f"{self.folder}/{snapshot_name(each)}") for each in self.snapshots
+            )
+            is_old = retention_ms >= 0 and now_ms - self.disk.modified_ms(path) > retention_ms
+            if not is_old and (retention_bytes < 0 or size <= retention_bytes):
+                break
+            removals.append(path)
+            del self.snapshots[0]
+            self._raise_start(self.snapshots[0].end_offset)
+            self.log.apply_retention()
+        return removals + self.log.take_removals()
 
     def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
         if snapshot.end_offset == 0 and not self.disk.exists(f"{self.folder}/{snapshot_name(snapshot)}"):
@@ -172,15 +223,14 @@ class QuorumLog:
 
     # -- reading
 
-    def replay(self, start: int, end: int) -> Iterator[tuple[list[Message], int, int, int]]:
-        """(records, offset of the last, epoch, timestamp) of every batch in [start, end), control batches included
-        (they have no metadata records)."""
+    def replay(self, start: int, end: int) -> Iterator[tuple[list[Message], BatchHeader]]:
+        """The metadata records of every batch in [start, end); control batches have none."""
         for data, position, header in self._batches(start, end):
             records: list[Message] = []
             if not header.is_control:
                 values = (record.value for record in iter_records(data, position))
                 records = [decode_metadata_record(value) for value in values if value is not None]
-            yield records, header.last_offset, header.leader_epoch, header.max_timestamp
+            yield records, header
 
     def _batches(self, start: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
         offset = start

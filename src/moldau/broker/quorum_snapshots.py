@@ -1,16 +1,92 @@
-"""Snapshots in motion: fetched from the leader piece by piece, and handed out to those who are behind the log."""
+"""Snapshots in motion: taken when the log has grown, fetched from the leader piece by piece, handed out to those who
+are behind the log, and removed with the log they make superfluous.
+
+Invariant: the log starts at 0 or where the oldest snapshot ends, so that with it nothing is missing.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from moldau.broker.metadata_snapshots import PART_SUFFIX, SUFFIX, snapshot_name
+from moldau.broker.metadata_snapshots import PART_SUFFIX, SUFFIX, snapshot_batches, snapshot_name, write_snapshot
+from moldau.broker.quorum_log import QuorumLog
+from moldau.controller.image import ClusterImage
+from moldau.log.errors import LogError
 from moldau.raft import FetchedSnapshot, FetchSnapshot, SnapshotChunk, SnapshotId
 from moldau.seams import Disk, DiskFile
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
+    from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum import MetadataQuorum
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotKeeper:
+    """Takes a snapshot when enough was committed since the last one, off the loop, and cuts the log behind it."""
+
+    def __init__(self, files: QuorumLog, config: BrokerConfig, executor: Executor) -> None:
+        self._files = files
+        self._executor = executor
+        self._clock = files.context.clock
+        self._max_bytes = config.get_int("metadata.log.max.record.bytes.between.snapshots")
+        self._max_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
+        self._retention_bytes = config.get_int("metadata.max.retention.bytes")
+        self._retention_ms = config.get_int("metadata.max.retention.ms")
+        self._since_ms = self._clock.monotonic_ms()
+        self._bytes = 0
+        self._timestamp_ms = -1
+        self._running: asyncio.Task[None] | None = None
+
+    def committed(self, size_bytes: int, timestamp_ms: int) -> None:
+        """A batch more is committed."""
+        self._bytes += size_bytes
+        self._timestamp_ms = max(self._timestamp_ms, timestamp_ms)
+
+    def take_if_due(self, image: ClusterImage, end_offset: int) -> None:
+        """`image` is everything before `end_offset`."""
+        if self._running is not None or not self._bytes or image.in_transaction:
+            return
+        now_ms = self._clock.monotonic_ms()
+        is_late = self._max_ms > 0 and now_ms - self._since_ms >= self._max_ms
+        if self._bytes >= self._max_bytes or is_late:
+            self._since_ms = now_ms
+            self._bytes = 0
+            epoch = self._files.log.epochs.epoch_for_offset(end_offset - 1)
+            snapshot = SnapshotId(end_offset, epoch)
+            latest = self._files.latest_snapshot
+            if epoch >= 0 and (latest is None or latest.end_offset < end_offset):
+                self._running = asyncio.get_running_loop().create_task(self._take(image, snapshot))
+
+    async def _take(self, image: ClusterImage, snapshot: SnapshotId) -> None:
+        files = self._files
+        voters, kraft_version = files.history.at(snapshot.end_offset)
+        parts = snapshot_batches(
+            image, snapshot, timestamp_ms=self._timestamp_ms, kraft_version=kraft_version, voters=voters
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._executor, write_snapshot, files.disk, files.folder, snapshot, parts)
+            if files.add_snapshot(snapshot):
+                removals = files.clean(self._retention_bytes, self._retention_ms)
+                await loop.run_in_executor(self._executor, _remove, files, removals)
+        except (OSError, LogError):
+            _log.exception("no snapshot of the metadata at offset %s; the log stays as it is", snapshot.end_offset)
+        finally:
+            self._running = None
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            await self._running
+
+
+def _remove(files: QuorumLog, paths: list[str]) -> None:
+    for path in paths:
+        files.disk.remove(path)
 
 
 class SnapshotDownload:
