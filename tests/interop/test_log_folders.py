@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from moldau.log import AppendOrigin, LogConfig, LogContext, LogManager, PartitionLog, open_log
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob
+from moldau.log.segment import Segment
 from moldau.records import (
     BatchOptions,
     Codec,
@@ -314,12 +315,12 @@ def written(data_dir: Path) -> Iterator[Written]:
 
 
 def wait_for_cleaning(folder: Path) -> None:
+    """Until everything but the active segment is clean: then nothing changes any more."""
     deadline = time.monotonic() + 60
     checkpoint = folder.parent / "cleaner-offset-checkpoint"
     while time.monotonic() < deadline:
-        if checkpoint.exists() and any(
-            line.startswith("compacted 0 ") and int(line.split()[2]) > 0 for line in checkpoint.read_text().splitlines()
-        ):
+        active = max(int(path.stem) for path in folder.glob("*.log"))
+        if active and checkpoint.exists() and f"compacted 0 {active}" in checkpoint.read_text().splitlines():
             return
         time.sleep(0.1)
     raise AssertionError("Apache Kafka did not clean its compacted topic")
@@ -330,20 +331,16 @@ def test_we_read_what_apache_kafka_wrote(written: Written, data_dir: Path, topic
     manager = our_manager(data_dir)
     try:
         log = manager.logs[(topic, 0)]
-        ours, theirs = committed(log), written.seen[topic]
-        if topic == "compacted":  # it may have cleaned once more before it stopped
-            assert set(ours) <= set(theirs)
-            assert newest(ours) == newest(theirs)
-        else:
-            assert ours == theirs
+        ours = committed(log)
+        assert ours == written.seen[topic]
         assert len(ours) > 60
         assert log.topic_id is not None
         for timestamp, expected in written.times[topic].items():
             found = log.offset_for_timestamp(timestamp)
             ours_offset = -1 if found is None else found.offset
-            # Apache Kafka gives up on a segment whose youngest batch was emptied by the cleaner; we look further.
-            assert ours_offset == expected or (topic == "compacted" and expected == -1)
+            assert expected == first_in_the_first_young_segment(log, timestamp)
             assert ours_offset == first_at_or_after(log, timestamp)
+            assert ours_offset == expected or topic == "compacted"
         youngest = log.offset_of_max_timestamp()
         assert youngest is not None
         assert youngest.offset == written.youngest[topic]
@@ -351,9 +348,21 @@ def test_we_read_what_apache_kafka_wrote(written: Written, data_dir: Path, topic
         manager.close()
 
 
+def first_in_the_first_young_segment(log: PartitionLog, timestamp: int) -> int:
+    """Apache Kafka's way. It looks into one segment only, the first that is young enough. If the cleaner emptied the
+    batch that makes it young, there may be no record to find, and the answer is that there is none anywhere. That is
+    not what ListOffsets promises: we go on to the next segment, and differ in this one case."""
+    young = [segment for segment in log.segments if segment.size and segment.max_timestamp.timestamp >= timestamp]
+    return first_record(young[:1], timestamp)
+
+
 def first_at_or_after(log: PartitionLog, timestamp: int) -> int:
     """The slow and sure way: every record, control records included, as in Apache Kafka."""
-    for segment in log.segments:
+    return first_record(log.segments, timestamp)
+
+
+def first_record(segments: list[Segment], timestamp: int) -> int:
+    for segment in segments:
         for _, header, batch in segment.batches():
             for record in iter_records(batch, 0, header):
                 if record.timestamp >= timestamp:
