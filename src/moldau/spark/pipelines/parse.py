@@ -244,11 +244,10 @@ def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
 
 def _arrow_udf(function: Any, returns: t.DataType) -> Any:
     """A UDF over an iterator of Arrow arrays: what is set up once serves all batches of a task."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-    function.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    return arrow_udf(function, returns)
+    make: Any = arrow_udf  # its overloads know of no struct types, which it returns very well
+    return make(function, returns, ArrowUDFType.SCALAR_ITER)
 
 
 # ---- Avro -----------------------------------------------------------------------------------------------------------

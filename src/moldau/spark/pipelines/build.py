@@ -1,0 +1,77 @@
+"""A validated pipeline into DataFrames: one plan for each sink, one for the dead letters of each source.
+
+Each query has a plan of its own from the source on, because in Structured Streaming each query reads for itself; so
+each has its own consumer group, whose lag is the lag of that sink.
+
+Invariant: whatever Spark says about a step, the error names the line of that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.spark.pipelines import model, sources, transforms
+from moldau.spark.pipelines.errors import PipelineError, Problem, Where
+from moldau.spark.pipelines.graph import Graph, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+
+def build_sink(spark: SparkSession, pipeline: model.Pipeline, graph: Graph, sink: Part) -> DataFrame:
+    """The rows that go into a sink."""
+    frames: dict[str, DataFrame] = {}
+    needed = {part.name for part in graph.upstream(sink)}
+    for name, part in graph.sources.items():
+        if name in needed:
+            source = part.item
+            assert isinstance(source, model.Source)
+            frames[name] = _placed(source.where, name, partial(_rows, spark, pipeline, name, source, sink.name))
+            frames[name].createOrReplaceTempView(name)
+    for name, part in graph.steps.items():
+        if name in needed:
+            step = part.item
+            assert isinstance(step, model.Step)
+            inputs = {each: frames[each] for each in part.inputs}
+            frames[name] = _placed(step.where, name, partial(transforms.apply, spark, step, inputs, pipeline.folder))
+            frames[name].createOrReplaceTempView(name)
+    return frames[sink.inputs[0]]
+
+
+def build_dead_letters(spark: SparkSession, pipeline: model.Pipeline, graph: Graph) -> dict[str, DataFrame]:
+    """Rows for the dead-letter topic, by the name of their query."""
+    from moldau.spark.pipelines.dead_letters import dead_letters
+
+    found: dict[str, DataFrame] = {}
+    used = {part.name for sink in graph.sinks.values() for part in graph.upstream(sink)}
+    for name, part in graph.sources.items():
+        source = part.item
+        if not isinstance(source, model.TopicSource | model.PatternSource) or name not in used:
+            continue
+        query = f"dead-letters-{name}"
+        opened = _placed(source.where, name, partial(sources.open_source, spark, pipeline, name, source, query))
+        bad = opened.bad
+        if bad is not None:
+            found[query] = dead_letters(bad, pipeline.dead_letter_topic, f"{pipeline.name}-{query}")
+    return found
+
+
+def _rows(spark: SparkSession, pipeline: model.Pipeline, name: str, source: model.Source, query: str) -> DataFrame:
+    return sources.open_source(spark, pipeline, name, source, query).rows
+
+
+def _placed(where: Where, name: str, make: Callable[[], T]) -> T:
+    """Run it; what Spark does not accept becomes an error that names the line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return make()
+    except PySparkException as error:
+        message = " ".join(str(error).split(";\n")[0].split("\n")[0].split())
+        raise PipelineError([Problem(where.mark, f"Spark does not accept {name!r}: {message}")]) from error
+    except (TypeError, ValueError, OSError, AttributeError) as error:
+        raise PipelineError([Problem(where.mark, f"{name!r}: {type(error).__name__}: {error}")]) from error

@@ -1,0 +1,143 @@
+"""How the queries of a pipeline are doing: rows, rates, lag, batch time, state. From Spark's own progress reports.
+
+The same numbers go to the terminal (live) and into `status.json` beside the checkpoint, which `moldau pipeline status`
+reads: no port, no server, and it is still there when the pipeline is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from moldau.spark.pipelines import store
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STATUS_FILE = "status.json"
+
+
+@dataclass(slots=True, frozen=True)
+class QueryProgress:
+    """One query; `state` is running, waiting, stopped or failed."""
+
+    name: str
+    state: str
+    batch_id: int = -1
+    rows_total: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: int = 0
+    lag_records: int | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    late_rows: int = 0
+    watermark: str = ""
+    error: str = ""
+
+
+class QueryWatch:
+    """Adds up a query's reports; each batch counts once, however often it is looked at."""
+
+    def __init__(self, name: str, query: StreamingQuery) -> None:
+        self.name = name
+        self.query = query
+        self._counted = -1
+        self._rows = 0
+        self._late = 0
+        self._last: Mapping[str, Any] = {}
+        self._last_busy: Mapping[str, Any] = {}
+
+    def look(self) -> QueryProgress:
+        for report in self.query.recentProgress:
+            batch = _plain(report)
+            number = int(batch["batchId"])
+            if number > self._counted:
+                self._counted = number
+                self._rows += int(batch["numInputRows"])
+                self._late += sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in batch["stateOperators"])
+            if batch["numInputRows"]:
+                self._last_busy = batch
+            self._last = batch
+        return self._summary()
+
+    def _summary(self) -> QueryProgress:
+        error = self.query.exception() if not self.query.isActive else None
+        state = "failed" if error else "stopped"
+        if self.query.isActive:
+            state = "running" if self.query.status.get("isTriggerActive") else "waiting"
+        operators = self._last.get("stateOperators", [])
+        return QueryProgress(
+            name=self.name,
+            state=state,
+            batch_id=self._counted,
+            rows_total=self._rows,
+            rows_per_second=float(self._last_busy.get("processedRowsPerSecond") or 0.0),
+            batch_ms=int(self._last_busy.get("durationMs", {}).get("triggerExecution", 0)),
+            lag_records=lag_of(self._last),
+            state_rows=sum(int(each.get("numRowsTotal", 0)) for each in operators),
+            state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
+            late_rows=self._late,
+            watermark=str(self._last.get("eventTime", {}).get("watermark", "")),
+            error=first_reason(str(error)) if error else "",
+        )
+
+
+def first_reason(message: str) -> str:
+    """The sentence that says what happened, out of Spark's many: a Python worker's own error if there is one."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    own = [
+        line for line in lines if ("Error: " in line or "Exception: " in line) and not line.startswith(("at ", "File"))
+    ]
+    return (own[-1] if own else lines[0] if lines else "")[:500]
+
+
+def _plain(report: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(report.json if hasattr(report, "json") else json.dumps(report))
+    return found
+
+
+def lag_of(report: Mapping[str, Any]) -> int | None:
+    """Records between where the last batch ended and the end of the topics; None where nobody knows."""
+    from moldau.spark.offsets import from_json
+
+    lag: int | None = None
+    for source in report.get("sources", ()):
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if not latest or not end or "cursor" in latest:
+            continue
+        try:
+            newest, done = from_json(latest), from_json(end)
+        except (AttributeError, TypeError, ValueError):
+            continue
+        lag = (lag or 0) + sum(max(0, offset - done.get(partition, 0)) for partition, offset in newest.items())
+    return lag
+
+
+def _offsets(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_status(checkpoint: str, pipeline: str, queries: list[QueryProgress], *, running: bool) -> None:
+    content = {
+        "pipeline": pipeline,
+        "running": running,
+        "pid": os.getpid(),
+        "time": time.time(),
+        "queries": [asdict(each) for each in queries],
+    }
+    store.write_json(checkpoint, STATUS_FILE, content)
+
+
+def read_status(checkpoint: str) -> dict[str, Any] | None:
+    """What was last written; None if the pipeline never ran here."""
+    found = store.read_json(checkpoint, STATUS_FILE)
+    return found if isinstance(found, dict) else None

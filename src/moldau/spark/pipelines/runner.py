@@ -1,0 +1,186 @@
+"""Runs a pipeline: starts its queries, watches them, stops them gracefully, tells what failed.
+
+    with moldau.spark.pipelines.start(load("orders.yaml")) as running:
+        running.wait()
+
+Stopping is graceful: the batch in work is finished if it can be within a time, so a restart does not repeat it. Killing
+is fine too: the checkpoint and the sinks' own notes see to it that nothing is lost, and nothing doubled where a sink is
+exactly-once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from moldau.spark.pipelines import model, sinks
+from moldau.spark.pipelines.build import build_dead_letters, build_sink
+from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
+from moldau.spark.pipelines.validate import validate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_SECONDS = 0.5
+_STATUS_SECONDS = 2.0
+_SOURCE_SECONDS_MAX = 60.0
+GRACE_SECONDS = 30.0
+
+
+class PipelineFailed(Exception):
+    """A query has ended with an error; the others were stopped. The message names the sink and the reason."""
+
+
+class Running:
+    """A started pipeline."""
+
+    def __init__(self, pipeline: model.Pipeline, spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
+        self.pipeline = pipeline
+        self.spark = spark
+        self.queries = queries
+        self._watches = [QueryWatch(name, query) for name, query in queries.items()]
+        self._stopping = threading.Event()
+        self._status_at = 0.0
+
+    def progress(self) -> list[QueryProgress]:
+        """One entry a query, as of now; also refreshes the status file."""
+        found = [watch.look() for watch in self._watches]
+        running = any(query.isActive for query in self.queries.values())
+        if not running or time.monotonic() - self._status_at >= _STATUS_SECONDS:
+            self._status_at = time.monotonic()
+            write_status(self.pipeline.checkpoint_folder, self.pipeline.name, found, running=running)
+        return found
+
+    def request_stop(self) -> None:
+        """Make `wait` stop the queries and return; safe to call from a signal handler."""
+        self._stopping.set()
+
+    def wait(
+        self, timeout_s: float | None = None, on_progress: Callable[[list[QueryProgress]], None] | None = None
+    ) -> bool:
+        """Until all queries have ended, stop was requested, or the time is over: then False. A failure raises."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            found = self.progress()
+            if on_progress is not None:
+                on_progress(found)
+            self._raise_failure(found)
+            if not any(query.isActive for query in self.queries.values()):
+                self._raise_failure(self.progress())
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            if self._stopping.wait(_LOOK_SECONDS):
+                self.stop()
+                return True
+
+    def _raise_failure(self, found: list[QueryProgress]) -> None:
+        failed = next((each for each in found if each.state == "failed"), None)
+        if failed is None:
+            return
+        cause = self.queries[failed.name].exception()
+        self.stop()
+        raise PipelineFailed(f"{self.pipeline.name}/{failed.name}: {failed.error}") from cause
+
+    def process_available(self) -> None:
+        """Until everything that is there now is processed. For tests; a running stream stays running."""
+        for query in self.queries.values():
+            query.processAllAvailable()
+
+    def stop(self, grace_s: float = GRACE_SECONDS) -> None:
+        """Finish the batches in work, then stop. Stopping twice is fine."""
+        deadline = time.monotonic() + grace_s
+        for watch in self._watches:
+            query = watch.query
+            before = _last_batch(query)
+            while (
+                query.isActive
+                and query.status.get("isTriggerActive")
+                and _last_batch(query) == before
+                and time.monotonic() < deadline
+            ):
+                time.sleep(0.05)
+            query.stop()
+        self.progress()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(GRACE_SECONDS if error is None else 0.0)
+
+
+def _last_batch(query: StreamingQuery) -> int:
+    last = query.lastProgress
+    return -1 if last is None else int(last["batchId"])
+
+
+def start(
+    pipeline: model.Pipeline,
+    spark: SparkSession | None = None,
+    *,
+    once: bool = False,
+    master: str | None = None,
+    checkpoint: str | None = None,
+) -> Running:
+    """Validate, then start every query. With `once` they take what is there now and end."""
+    graph = validate(pipeline)
+    if checkpoint is not None:
+        pipeline = replace(pipeline, checkpoint=checkpoint)
+    if spark is None:
+        from moldau.spark.session import session
+
+        spark = session(f"moldau-{pipeline.name}", master=master, config=pipeline.spark)
+    own = sinks.prepared(spark, pipeline)
+    folder = pipeline.checkpoint_folder
+    # Everything is planned before anything starts: a mistake in the last step must not leave half a pipeline running.
+    frames = {name: build_sink(own, pipeline, graph, part) for name, part in graph.sinks.items()}
+    letters = build_dead_letters(own, pipeline, graph)
+    queries: dict[str, StreamingQuery] = {}
+    try:
+        for name, rows in letters.items():
+            queries[name] = sinks.start_dead_letters(pipeline, name, rows, f"{folder}/{name}", once=once)
+            _wait_for_source(queries[name])
+        for name, part in graph.sinks.items():
+            sink = part.item
+            assert isinstance(sink, model.Sink)
+            queries[name] = _started(pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
+            _wait_for_source(queries[name])
+    except BaseException:
+        for query in queries.values():
+            query.stop()
+        raise
+    return Running(pipeline, own, queries)
+
+
+def _wait_for_source(query: StreamingQuery) -> None:
+    """One query after the other: each starts a Python process for its source, and Spark gives it ten seconds to say
+    hello. Many at once on a small machine would be too late."""
+    deadline = time.monotonic() + _SOURCE_SECONDS_MAX
+    while query.isActive and time.monotonic() < deadline:
+        status = query.status
+        if query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith("Waiting"):
+            return
+        time.sleep(0.05)
+
+
+def _started(
+    pipeline: model.Pipeline, name: str, sink: model.Sink, rows: object, checkpoint: str, *, once: bool
+) -> StreamingQuery:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+    assert isinstance(rows, DataFrame)
+    try:
+        return sinks.start(pipeline, name, sink, rows, checkpoint, once=once)
+    except (PySparkException, ValueError) as error:
+        message = " ".join(str(error).split(";\n")[0].split("\n")[0].split())
+        raise PipelineError([Problem(sink.where.mark, f"Spark does not accept sink {name!r}: {message}")]) from error

@@ -1,0 +1,269 @@
+"""Sinks of the model into streaming queries.
+
+| sink | how often a row is written |
+|---|---|
+| topic | exactly once to readers of committed records (`delivery: exactly-once`), else at least once |
+| delta, iceberg, database | exactly once: the batch's number is committed with the rows |
+| parquet | exactly once to Spark, which reads the folder's own log; others may see files of a failed batch |
+| console, memory, python | at least once |
+
+Invariant: a query's identity is the id Spark keeps in its checkpoint. A new checkpoint is a new query, whose batches
+begin at 0 again and are not mistaken for old ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from moldau.spark.pipelines import model
+from moldau.spark.pipelines.functions import find
+from moldau.spark.pipelines.parse import EXTRA
+from moldau.spark.pipelines.sources import kafka_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+WriteBatch = Callable[["DataFrame", int], None]
+
+
+def start(
+    pipeline: model.Pipeline, name: str, sink: model.Sink, rows: DataFrame, checkpoint: str, *, once: bool
+) -> StreamingQuery:
+    """Start the query of a sink; `once` takes what is there now and ends."""
+    match sink:
+        case model.TopicSink():
+            writer = _topic(pipeline, sink, rows)
+        case model.ParquetSink():
+            writer = rows.writeStream.format("parquet").option("path", _path(pipeline, sink.parquet))
+            if sink.partition_by:
+                writer = writer.partitionBy(*sink.partition_by)
+        case model.MemorySink():
+            writer = rows.writeStream.format("memory")
+        case _:
+            # A batch is looked at more than once where new columns may be in it: compute it once.
+            batch = _batch_writer(pipeline, sink)
+            writer = rows.writeStream.foreachBatch(_computed_once(batch) if EXTRA in rows.columns else batch)
+    mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
+    query_name = sink.memory if isinstance(sink, model.MemorySink) else name
+    return _started(writer.outputMode(mode), query_name, checkpoint, sink.every, once=once)
+
+
+def start_dead_letters(
+    pipeline: model.Pipeline, name: str, rows: DataFrame, checkpoint: str, *, once: bool
+) -> StreamingQuery:
+    writer = rows.writeStream.format("moldau").options(**kafka_options(pipeline)).option("delivery", "exactly-once")
+    return _started(writer, name, checkpoint, "", once=once)
+
+
+def _started(writer: DataStreamWriter, name: str, checkpoint: str, every: str, *, once: bool) -> StreamingQuery:
+    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    elif every:
+        writer = writer.trigger(processingTime=every)
+    return writer.start()
+
+
+def _path(pipeline: model.Pipeline, path: str) -> str:
+    return path if "://" in path else os.path.join(pipeline.folder, path)
+
+
+# ---- topics ---------------------------------------------------------------------------------------------------------
+
+
+def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> DataStreamWriter:
+    columns = [_value(rows, sink.value).alias("value")]
+    if sink.key:
+        columns.append(_bytes_or_text(rows, sink.key).alias("key"))
+    if sink.headers:
+        pairs = (
+            f.struct(f.lit(name).alias("key"), f.expr(text).cast("string").cast("binary").alias("value"))
+            for name, text in sink.headers.items()
+        )
+        columns.append(f.array(*pairs).alias("headers"))
+    options = kafka_options(pipeline) | {"topic": sink.topic, "delivery": sink.delivery} | dict(sink.options)
+    return rows.select(*columns).writeStream.format("moldau").options(**options)
+
+
+def _bytes_or_text(rows: DataFrame, expression: str) -> Column:
+    kind = dict(rows.selectExpr(f"{expression} AS x").dtypes)["x"]
+    column = f.expr(expression)
+    if kind in ("binary", "string"):
+        return column
+    if kind.startswith(("struct", "array", "map")):
+        return f.to_json(column)
+    return column.cast("string")
+
+
+def _value(rows: DataFrame, value: str) -> Column:
+    if value != "json":
+        return _bytes_or_text(rows, value)
+    text = f.to_json(f.struct(*(f"`{name}`" for name in rows.columns if name != EXTRA)))
+    if EXTRA not in rows.columns:
+        return text
+    extra = f.to_json(EXTRA)
+    joined = f.concat(
+        f.substring(text, 1, 1), f.substr(extra, f.lit(2), f.length(extra) - 2), f.lit(","), f.substr(text, f.lit(2))
+    )
+    return f.when(f.coalesce(f.size(EXTRA), f.lit(0)) <= 0, text).when(text == "{}", extra).otherwise(joined)
+
+
+# ---- batches --------------------------------------------------------------------------------------------------------
+
+
+def query_id(rows: DataFrame) -> str:
+    """The id of the query whose batch this is; kept in the checkpoint, so it survives restarts."""
+    found = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert found is not None, "called outside of a streaming batch"
+    return str(found)
+
+
+def _computed_once(write: WriteBatch) -> WriteBatch:
+    def wrapped(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()
+        try:
+            write(rows, batch_id)
+        finally:
+            rows.unpersist()
+
+    return wrapped
+
+
+def _batch_writer(pipeline: model.Pipeline, sink: model.Sink) -> WriteBatch:
+    match sink:
+        case model.DeltaSink():
+            return _delta(pipeline, sink)
+        case model.IcebergSink():
+            return _iceberg(pipeline, sink)
+        case model.DatabaseSink():
+            return _database(sink)
+        case model.ConsoleSink():
+            return _console(sink)
+        case model.PythonSink():
+            write: WriteBatch = find(sink.python, pipeline.folder)
+            return write
+        case _:
+            raise AssertionError(sink)
+
+
+def _delta(pipeline: model.Pipeline, sink: model.DeltaSink) -> WriteBatch:
+    from moldau.spark.pipelines import tables
+
+    path = _path(pipeline, sink.delta)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        done = tables.append_to_delta(
+            rows,
+            path,
+            app_id=query_id(rows),
+            batch_id=batch_id,
+            partition_by=sink.partition_by,
+            overwrite=sink.mode == "complete",
+            options=sink.options,
+        )
+        if done is not None and sink.compact_every and (batch_id + 1) % sink.compact_every == 0:
+            tables.compact_delta(path, sink.options)
+
+    return write
+
+
+def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink) -> WriteBatch:
+    from moldau.spark.pipelines import tables
+
+    catalog = tables.iceberg_catalog(_path(pipeline, sink.warehouse) if sink.warehouse else "", sink.catalog)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        tables.append_to_iceberg(
+            rows,
+            catalog,
+            sink.iceberg,
+            app_id=query_id(rows),
+            batch_id=batch_id,
+            overwrite=sink.mode == "complete",
+        )
+
+    return write
+
+
+def _database(sink: model.DatabaseSink) -> WriteBatch:
+    from sqlalchemy import create_engine
+
+    from moldau.spark.pipelines import database_sink
+
+    engine = create_engine(sink.database)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        try:
+            database_sink.write_batch(
+                rows,
+                engine,
+                sink.table,
+                app_id=query_id(rows),
+                batch_id=batch_id,
+                key=sink.key,
+                delete_when=sink.delete_when,
+                replace=sink.mode == "complete",
+            )
+        finally:
+            engine.dispose()  # batches may be minutes apart; idle connections are not kept from others
+
+    return write
+
+
+def _console(sink: model.ConsoleSink) -> WriteBatch:
+    def write(rows: DataFrame, batch_id: int) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = rows.limit(sink.console + 1).collect()
+        table = Table(title=f"batch {batch_id}", title_justify="left")
+        for name in rows.columns:
+            table.add_column(name)
+        for row in shown[: sink.console]:
+            table.add_row(*("" if value is None else str(value) for value in row))
+        if shown:
+            Console().print(table)
+        if len(shown) > sink.console:
+            Console().print("… and more")
+
+    return write
+
+
+def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
+    """A session of the pipeline's own: its views and settings are nobody else's."""
+    from moldau.spark.pipelines.transforms import needs_rocksdb
+
+    own: Any = spark.newSession()
+    # A row that cannot be calculated with becomes null; it does not stop the stream. `spark:` in the file may differ.
+    own.conf.set("spark.sql.ansi.enabled", "false")
+    if any(needs_rocksdb(step, pipeline.folder) for step in pipeline.steps):
+        own.conf.set(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+    for key, value in pipeline.spark.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, value)
+    _register(spark, own)
+    session: SparkSession = own
+    return session
+
+
+def _register(parent: Any, own: Any) -> None:
+    """Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's."""
+    from moldau.spark.pipelines.database_source import DatabaseDataSource
+    from moldau.spark.session import register
+
+    sessions = parent._jvm.org.apache.spark.sql.SparkSession
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        register(own)
+        own.dataSource.register(DatabaseDataSource)
+    finally:
+        sessions.setActiveSession(parent._jsparkSession)

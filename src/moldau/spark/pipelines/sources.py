@@ -1,0 +1,240 @@
+"""Sources of the model into DataFrames: a stream or a table of good rows and, for topics, a stream of bad records.
+
+What has to be found out first (a schema or templates from a sample) is kept beside the checkpoint, so that a restart
+parses as the first run did even if the topic's head is long gone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from moldau.spark.pipelines import model, parse, store
+from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.functions import find
+from moldau.spark.pipelines.schema import parse_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    rows: DataFrame
+    bad: DataFrame | None = None
+
+
+def open_source(spark: SparkSession, pipeline: model.Pipeline, name: str, source: model.Source, query: str) -> Opened:
+    """`query` names the consumer group that shows the progress: each query reads for itself."""
+    opened = _open(spark, pipeline, name, source, f"{pipeline.name}-{query}")
+    watermark = None if isinstance(source, model.DatabaseSource | model.DeltaSource) else source.watermark
+    if watermark is None:
+        return opened
+    return Opened(opened.rows.withWatermark(watermark.column, watermark.delay), opened.bad)
+
+
+def _open(spark: SparkSession, pipeline: model.Pipeline, name: str, source: model.Source, group: str) -> Opened:
+    match source:
+        case model.TopicSource() | model.PatternSource():
+            return _topic(spark, pipeline, name, source, group)
+        case model.FileSource():
+            return Opened(_files(spark, pipeline, source))
+        case model.RateSource():
+            rate = spark.readStream.format("rate").option("rowsPerSecond", source.rate).options(**source.options)
+            return Opened(rate.load())
+        case model.DatabaseSource():
+            return Opened(_database(spark, source))
+        case model.DeltaSource():
+            from deltalake import DeltaTable
+
+            files = DeltaTable(_path(pipeline, source.delta)).file_uris()
+            return Opened(spark.read.parquet(*files))
+        case model.PythonSource():
+            rows: DataFrame = find(source.python, pipeline.folder)(spark)
+            return Opened(rows)
+
+
+def _path(pipeline: model.Pipeline, path: str) -> str:
+    """Relative paths start at the pipeline file; URIs stay as they are."""
+    return path if "://" in path else os.path.join(pipeline.folder, path)
+
+
+# ---- topics ---------------------------------------------------------------------------------------------------------
+
+
+def kafka_options(pipeline: model.Pipeline) -> dict[str, str]:
+    own = {f"kafka.{key}": value for key, value in pipeline.kafka.items()}
+    return {"kafka.bootstrap.servers": pipeline.bootstrap_servers, **own}
+
+
+def _topic_options(
+    pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource, *, headers: bool
+) -> dict[str, str]:
+    options = kafka_options(pipeline)
+    # Exactly-once sinks write in transactions; what was aborted must not come in.
+    options["kafka.isolation.level"] = "read_committed"
+    if isinstance(source, model.PatternSource):
+        options["subscribePattern"] = source.topic_pattern
+    else:
+        options["subscribe"] = ",".join(topic.strip() for topic in source.topic.split(","))
+    if headers:
+        options["includeHeaders"] = "true"
+    return options | dict(source.options)
+
+
+def _start_options(source: model.TopicSource | model.PatternSource) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if source.start in ("earliest", "latest"):
+        options["startingOffsets"] = source.start
+    else:
+        options["startingTimestamp"] = str(round(datetime.fromisoformat(source.start).timestamp() * 1000))
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if source.records_per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(source.records_per_batch)
+    return options
+
+
+def _topic(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    name: str,
+    source: model.TopicSource | model.PatternSource,
+    group: str,
+) -> Opened:
+    headers = "headers" in source.metadata
+    options = _topic_options(pipeline, source, headers=headers)
+    as_table = isinstance(source, model.TopicSource) and source.as_table
+    if as_table:
+        records = _newest(spark.read.format("moldau").options(**options).load())
+    else:
+        options["kafka.group.id"] = group
+        records = spark.readStream.format("moldau").options(**options, **_start_options(source)).load()
+    how = source.parse
+    if how is None:
+        return Opened(records)
+    given = _given(spark, pipeline, name, source, how)
+    frame = parse.parsed(records, how, given)
+    if how.on_error == "fail":
+        return Opened(parse.good(parse.failing(frame), source.metadata))
+    rows = parse.good(frame, source.metadata)
+    if how.on_error == "drop" or as_table:
+        return Opened(rows)
+    options = _topic_options(pipeline, source, headers=True)
+    options["kafka.group.id"] = group
+    again = spark.readStream.format("moldau").options(**options, **_start_options(source)).load()
+    return Opened(rows, parse.bad(parse.parsed(again, how, given), how, given))
+
+
+def _newest(records: DataFrame) -> DataFrame:
+    """The newest record of each key, as compaction would leave it. Keys stay in their partition, so offsets compare."""
+    whole = f.struct("*")
+    newest = records.groupBy("key").agg(f.max_by(whole, "offset").alias("newest"))
+    return newest.select("newest.*")
+
+
+def _given(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    name: str,
+    source: model.TopicSource | model.PatternSource,
+    how: model.Parse,
+) -> parse.Given:
+    match how:
+        case model.JsonParse() if how.schema == "sample":
+            found = _sampled(spark, pipeline, name, source, how.sample_records, _schema_of_sample)
+            return parse.Given(schema=t.StructType.fromJson(found))
+        case model.LogParse() if how.templates == ("learn",):
+
+            def learned(values: list[bytes | None]) -> Any:
+                return _templates_of_sample(values, how)
+
+            found = _sampled(spark, pipeline, name, source, how.sample_records, learned)
+            return parse.Given(templates=tuple(found))
+        case model.LogParse():
+            return parse.Given(templates=parse.read_templates(how, pipeline.folder))
+        case model.AvroParse():
+            from moldau.spark.pipelines.validate import avro_text
+
+            writers = {int(number): avro_text(path, pipeline.folder) for number, path in how.writer_schemas.items()}
+            return parse.Given(avro_schema=avro_text(how.schema, pipeline.folder), avro_writers=writers)
+        case _:
+            return parse.Given()
+
+
+def _sampled(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    name: str,
+    source: model.TopicSource | model.PatternSource,
+    count: int,
+    found_in: Any,
+) -> Any:
+    """What the first records tell, found once and kept."""
+    file = f"sample-{name}.json"
+    kept = store.read_json(pipeline.checkpoint_folder, file)
+    if kept is not None:
+        return kept
+    options = _topic_options(pipeline, source, headers=False)
+    sample = spark.read.format("moldau").options(**options).load().select("value").limit(count).collect()
+    found = found_in([None if row.value is None else bytes(row.value) for row in sample])
+    if not found:
+        problem = Problem(
+            source.where.of("parse"),
+            f"source {name!r}: {len(sample)} records to sample, and none that can be used",
+            "produce some first, or write the `schema:` (or `templates:`) into the file",
+        )
+        raise PipelineError([problem])
+    store.write_json(pipeline.checkpoint_folder, file, found)
+    return found
+
+
+def _schema_of_sample(values: list[bytes | None]) -> Any:
+    from moldau.spark.pipelines.json_text import infer_schema, without_nulls
+
+    found = infer_schema(values)
+    return None if found is None else without_nulls(found).jsonValue()
+
+
+def _templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list[str]:
+    from moldau.spark.pipelines.patterns import compiled, line_pattern
+    from moldau.spark.pipelines.templates import learn
+
+    pattern = compiled(line_pattern(how.line))
+    lines = (pattern.match(value.decode(errors="replace")) for value in values if value is not None)
+    return learn(line[how.of] for line in lines if line is not None)
+
+
+# ---- files and databases --------------------------------------------------------------------------------------------
+
+
+def _files(spark: SparkSession, pipeline: model.Pipeline, source: model.FileSource) -> DataFrame:
+    path = _path(pipeline, source.files)
+    reader: Any = spark.read if source.static else spark.readStream
+    reader = reader.format(source.format).options(**source.options)
+    if source.schema:
+        reader = reader.schema(parse_schema(source.schema))
+    rows: DataFrame = reader.load(path)
+    return rows
+
+
+def _database(spark: SparkSession, source: model.DatabaseSource) -> DataFrame:
+    from moldau.spark.pipelines.database_source import FORMAT, settle_seconds
+
+    options = {
+        "url": source.database,
+        "query": source.query or f"SELECT * FROM {source.table}",  # noqa: S608 - the user's own table
+        "cursor": source.cursor,
+        "settle": str(settle_seconds(source.settle)),
+        "rows": str(source.rows_per_batch),
+    }
+    reader: Any = spark.readStream if source.cursor else spark.read
+    reader = reader.format(FORMAT).options(**options)
+    if source.schema:
+        reader = reader.schema(parse_schema(source.schema))
+    rows: DataFrame = reader.load()
+    return rows
