@@ -55,7 +55,7 @@ class LocalController:
     @property
     def kraft_version(self) -> int:
         """The level of the quorum's own feature, which is not in the image but in the quorum's log."""
-        return self._context.kraft_version
+        return self._log.kraft_version
 
     @property
     def is_active(self) -> bool:
@@ -96,6 +96,8 @@ class LocalController:
         return replace(
             self._context,
             next_offset=self._log.next_offset,
+            quorum_ids=tuple(voter.key.id for voter in self._log.voters),
+            kraft_version=self._log.kraft_version,
             now_ms=self._broker.clock.monotonic_ms(),
             default_partitions=config.get_int("num.partitions"),
             default_replication_factor=config.get_int("default.replication.factor"),

@@ -2,21 +2,42 @@
 
 A dir of another cluster or another node is refused: its logs would be mixed up with ours. A new dir of a known node
 is adopted, so that a disk can be replaced; a dir with partitions but without identity is not.
+
+Nobody has to format anything. A node that knows its cluster keeps to it. A new node asks the controllers it was told
+about; if it is a voter itself and none of the others answers, the cluster is new, and all its voters derive the same
+id from the list of voters they share. A new node that is no voter waits for an answer: it cannot found a cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
 from moldau.log.checkpoints import META_PROPERTIES, MetaProperties, uuid_text, write_meta_properties
 from moldau.log.log_dir import LogDir
 from moldau.seams import Disk, Random
+from moldau.seams.network import Disconnected, RequestTimedOut
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.channels import Channels
+    from moldau.broker.config import BrokerConfig
+
+_log = logging.getLogger(__name__)
+_ROUNDS = 3  # of asking, before a cluster is founded
+_ASK_MS = 500.0
+_PAUSE_SECONDS = 0.1
+_CONTROLLERS = 2  # the kind of endpoint, in DescribeCluster
 
 
 class WrongDirectory(Exception):
     """A log dir belongs to somebody else. The message says what to do."""
 
 
-def identify(dirs: list[LogDir], node_id: int, disk: Disk, random: Random) -> str:
-    """Check that all dirs are ours, give new ones an identity, and return the cluster id."""
+def known_cluster_id(dirs: list[LogDir], node_id: int) -> str | None:
+    """The cluster these dirs belong to; None if they are all new. WrongDirectory if they are not ours."""
     known = [(each.path, each.properties) for each in dirs if each.properties is not None]
     cluster_ids = {properties.cluster_id for _, properties in known}
     if len(cluster_ids) > 1:
@@ -29,7 +50,11 @@ def identify(dirs: list[LogDir], node_id: int, disk: Disk, random: Random) -> st
                 f"{path} belongs to node {properties.node_id}, and this is node {node_id}: "
                 f"set node.id={properties.node_id}, or use another log.dirs"
             )
-    cluster_id = cluster_ids.pop() if cluster_ids else uuid_text(random.uuid())
+    return cluster_ids.pop() if cluster_ids else None
+
+
+def adopt(dirs: list[LogDir], cluster_id: str, node_id: int, disk: Disk, random: Random) -> None:
+    """Give new dirs an identity."""
     for each in dirs:
         if each.properties is None:
             if any(name[-1:].isdigit() and "-" in name for name in disk.list_dir(each.path)):
@@ -39,4 +64,46 @@ def identify(dirs: list[LogDir], node_id: int, disk: Disk, random: Random) -> st
                 )
             each.properties = MetaProperties(cluster_id, node_id, uuid_text(random.uuid()))
             write_meta_properties(disk, each.path, each.properties)
-    return cluster_id
+
+
+async def find_cluster_id(config: BrokerConfig, channels: Channels) -> str:
+    """The id of the cluster this new node belongs to: asked of others, or derived if this founds it."""
+    others = [(voter.host, voter.port) for voter in config.voters if voter.id != config.node_id]
+    for server in config.get_list("controller.quorum.bootstrap.servers"):
+        host, _, port = server.rpartition(":")
+        others.append((host.strip("[]"), int(port)))
+    is_voter = any(voter.id == config.node_id for voter in config.voters)
+    rounds = 0
+    while True:
+        for told in await asyncio.gather(*(_ask(channels, host, port) for host, port in others)):
+            if told:
+                return told
+        rounds += 1
+        if is_voter and rounds >= (_ROUNDS if others else 1):
+            return derived_cluster_id(config)
+        if rounds == _ROUNDS:
+            _log.warning(
+                "waiting for a controller to tell which cluster this is: asked %s",
+                ", ".join(f"{host}:{port}" for host, port in others),
+            )
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _ask(channels: Channels, host: str, port: int) -> str | None:
+    from moldau.broker.channels import UnsupportedVersion
+
+    request = m.DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+    try:
+        response = await channels.call(host, port, request, timeout_ms=_ASK_MS)
+    except (Disconnected, RequestTimedOut, UnsupportedVersion):
+        return None
+    return response.cluster_id or None
+
+
+def derived_cluster_id(config: BrokerConfig) -> str:
+    voters = ",".join(f"{voter.id}@{voter.host}:{voter.port}" for voter in sorted(config.voters))
+    raw = bytearray(hashlib.sha256(f"moldau cluster of {voters}".encode()).digest()[:16])
+    raw[6] = (raw[6] & 0x0F) | 0x40  # as a random id looks, and never with a dash in front
+    raw[8] = (raw[8] & 0x3F) | 0x80
+    raw[0] &= 0x7F
+    return uuid_text(bytes(raw))

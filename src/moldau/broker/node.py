@@ -1,8 +1,11 @@
 """A node from start to stop: dirs, metadata, registration, listeners; and the same backwards.
 
-The order of a start is the order of trust: the dirs are ours, the metadata is read and a new epoch begun, the logs are
-opened and recovered, the sockets are bound (their ports go into the registration), this broker is registered and
-unfenced, and only then are requests taken.
+The order of a start is the order of trust: the dirs are ours, the metadata is read, the sockets are bound (their ports
+go into the registration), this node takes part in its quorum and has caught up with it, the logs are opened and
+recovered, this broker is registered and unfenced, and only then are requests of clients taken. Those of the quorum's
+other members are taken before: without them there would be no quorum to catch up with.
+
+A node of its own is a quorum of one and goes the same way, without waiting for anybody.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
 from moldau.broker.housekeeping import Housekeeping
-from moldau.broker.identity import identify
+from moldau.broker.identity import adopt, find_cluster_id, known_cluster_id
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.protection import refuse_missing_protection
 from moldau.broker.quorum import MetadataQuorum, metadata_directory_id
-from moldau.broker.registration import BrokerLifecycle
+from moldau.broker.registration import BrokerLifecycle, register_controller
+from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
+from moldau.log.checkpoints import uuid_text
 from moldau.log.config import LogConfig
 from moldau.log.log_manager import LogManager
 from moldau.log.settings import ManagerSettings
@@ -69,7 +74,14 @@ class Node:
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
         self._listeners: dict[str, Listener] = {}
+        self._dispatchers: dict[ListenerKind, Dispatcher] = {}
         self._lifecycle: BrokerLifecycle | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._housekeeping: Housekeeping | None = None
+        self._logs: LogManager | None = None
+        self._timers: LoopTimers | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_publishing = False
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -77,74 +89,111 @@ class Node:
         return {name: (listener.host, listener.port) for name, listener in self._listeners.items()}
 
     async def start(self) -> None:
-        """Return when clients may connect."""
+        """Return when clients may connect. If it fails, everything is closed again."""
+        refuse_missing_protection(self.config)
+        try:
+            await self._start()
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _start(self) -> None:
         config = self.config
-        refuse_missing_protection(config)
-        loop = asyncio.get_running_loop()
-        self._timers = LoopTimers(loop, self.clock)
-        threads = None
-        if self._executor is None:
-            self._executor = threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
-        self._threads = threads
-        if self._network is None:
-            self._network = RealNetwork(
-                clock=self.clock, settings=_net_settings(config), limits=self._limits, wheel=self._timers.wheel
-            )
-        logs = LogManager(
-            config.log_dirs,
-            disk=self.disk,
-            clock=self.clock,
-            random=self.random,
-            settings=self._manager_settings(config),
-            config_for=self._log_config_for,
-        )
+        network = self._begin()
+        self._logs = logs = self._log_manager()
         logs.open_dirs()
-        cluster_id = identify(logs.online_dirs, config.node_id, self.disk, self.random)
-        self.broker = broker = Broker(
-            config=config,
-            cluster_id=cluster_id,
-            loop=loop,
-            clock=self.clock,
-            random=self.random,
-            wheel=self._timers.wheel,
-            logs=logs,
-            fetch_sessions=FetchSessions(
-                self.random,
-                config.get_int("max.incremental.fetch.session.cache.slots"),
-            ),
-            network=self._network,
-            executor=self._executor,
-            has_own_threads=threads is not None,
-        )
-        broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
-        broker.metadata_log = metadata = MetadataQuorum(
-            logs.context,
-            config,
-            self._publish,
-            self._executor,
-            cluster_id=cluster_id,
-            directory_id=metadata_directory_id(logs, config),
-            channels=lambda: broker.channels,
-        )
+        self.broker = broker = self._new_broker(logs, network)
+        await self._identify()
+        metadata = broker.metadata_log = self._quorum()
         metadata.open()
+        broker.controller = self._controller(broker)
+        broker.controller_channel = ControllerChannel(broker)
+        endpoints = await self._listen(network)
+        metadata.on_leader_change.append(broker.controller.on_leader_change)
+        if metadata.is_leader:
+            broker.controller.on_leader_change(config.node_id, metadata.epoch)
+        metadata.start()
+        self._dispatchers["controller"].open()
+        await metadata.wait_until_caught_up()
         logs.open()
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
         broker.replicas = ReplicaManager(broker)
         broker.moves = LogDirMoves(broker)
-        broker.controller = self._controller(broker)
-        broker.controller_channel = ControllerChannel(broker)
+        _set_strays_aside(logs, metadata.committed, config.node_id)
+        self._is_publishing = True
         self._publish(broker.image, metadata.committed)
-        metadata.on_leader_change.append(broker.controller.on_leader_change)
-        broker.controller.on_leader_change(metadata.leader_id, metadata.epoch)
-        self._dispatcher = Dispatcher(broker)
-        endpoints = await self._listen(self._network)
-        metadata.start()
-        self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
-        await self._lifecycle.start()
-        broker.replicas.start()
-        self._housekeeping = Housekeeping(logs, self._executor)
+        if config.is_controller and not config.standalone:
+            self._registering = broker.loop.create_task(register_controller(broker, self._controller_endpoints()))
+        if config.is_broker:
+            self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
+            await self._lifecycle.start()
+            broker.replicas.start()
+        self._housekeeping = Housekeeping(logs, broker.executor)
         self._housekeeping.start()
-        self._dispatcher.open()
+        self._dispatchers["broker"].open()
+
+    def _begin(self) -> Network:
+        """Timers, threads and network: what was not given is made."""
+        self._timers = LoopTimers(asyncio.get_running_loop(), self.clock)
+        if self._executor is None:
+            self._executor = self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
+        if self._network is None:
+            self._network = RealNetwork(
+                clock=self.clock, settings=_net_settings(self.config), limits=self._limits, wheel=self._timers.wheel
+            )
+        return self._network
+
+    def _log_manager(self) -> LogManager:
+        return LogManager(
+            self.config.log_dirs,
+            disk=self.disk,
+            clock=self.clock,
+            random=self.random,
+            settings=self._manager_settings(self.config),
+            config_for=self._log_config_for,
+        )
+
+    def _new_broker(self, logs: LogManager, network: Network) -> Broker:
+        assert self._executor is not None
+        assert self._timers is not None
+        slots = self.config.get_int("max.incremental.fetch.session.cache.slots")
+        broker = Broker(
+            config=self.config,
+            cluster_id="",
+            loop=asyncio.get_running_loop(),
+            clock=self.clock,
+            random=self.random,
+            wheel=self._timers.wheel,
+            logs=logs,
+            fetch_sessions=FetchSessions(self.random, slots),
+            network=network,
+            executor=self._executor,
+            has_own_threads=self._threads is not None,
+        )
+        broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
+        return broker
+
+    async def _identify(self) -> None:
+        config, broker = self.config, self.broker
+        dirs = broker.logs.online_dirs
+        cluster_id = known_cluster_id(dirs, config.node_id)
+        if cluster_id is None:
+            alone = config.standalone
+            cluster_id = uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.channels)
+        adopt(dirs, cluster_id, config.node_id, self.disk, self.random)
+        broker.cluster_id = cluster_id
+
+    def _quorum(self) -> MetadataQuorum:
+        broker = self.broker
+        return MetadataQuorum(
+            broker.logs.context,
+            self.config,
+            self._publish,
+            broker.executor,
+            cluster_id=broker.cluster_id,
+            directory_id=metadata_directory_id(broker.logs, self.config),
+            channels=lambda: broker.channels,
+        )
 
     def _log_config_for(self, topic: str) -> LogConfig:
         overrides = self.broker.metadata_log.latest.config(ResourceType.TOPIC, topic)
@@ -157,23 +206,39 @@ class Node:
             random=self.random,
             node_id=broker.node_id,
             cluster_id=broker.cluster_id,
-            quorum_ids=(broker.node_id,),
         )
         return LocalController(broker, context, sessions)
 
     async def _listen(self, network: Network) -> list[Endpoint]:
         """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
-        config = self.config
-        for each in config.broker_listeners:
-            host = each.host or "0.0.0.0"  # noqa: S104 - an empty host means all interfaces, as in Kafka
-            self._listeners[each.listener] = await network.listen(host, each.port, self._dispatcher, name=each.listener)
+        config, broker = self.config, self.broker
+        bound: dict[ListenerKind, tuple[Endpoint, ...]] = {
+            "controller": config.controller_listeners,
+            "broker": config.broker_listeners,
+        }
+        for kind, listeners in bound.items():
+            dispatcher = self._dispatchers[kind] = Dispatcher(broker, kind)
+            for each in listeners:
+                host = each.host or "0.0.0.0"  # noqa: S104 - an empty host means all interfaces, as in Kafka
+                self._listeners[each.listener] = await network.listen(host, each.port, dispatcher, name=each.listener)
+        if reached := self._controller_endpoints():
+            broker.metadata_log.set_endpoints([(each.listener, each.host or "", each.port) for each in reached])
         return [
             each._replace(port=each.port or self._listeners[each.listener].port, host=each.host or "localhost")
             for each in config.advertised_listeners
         ]
 
+    def _controller_endpoints(self) -> list[Endpoint]:
+        """Where this node's controller can be reached, as far as it knows."""
+        return [
+            each._replace(port=self._listeners[each.listener].port, host=each.host or "localhost")
+            for each in self.config.controller_listeners
+        ]
+
     def _publish(self, before: ClusterImage, after: ClusterImage) -> None:
         """The cluster changed: act on it before anybody is told that it did."""
+        if not self._is_publishing:
+            return  # the first image is published when there are logs it can be applied to
         broker = self.broker
         broker.image = after
         delta = diff(before, after)
@@ -199,26 +264,56 @@ class Node:
         _set_limits(self._limits, config)
 
     async def stop(self) -> None:
-        """Shut down cleanly: the next start needs no recovery."""
-        broker = self.broker
+        """Shut down cleanly: leaderships move away first, and the next start needs no recovery."""
         if self._lifecycle is not None:
             await self._lifecycle.shut_down()
-        broker.controller.stop()
+        await self._close(is_clean=True)
+
+    async def abort(self) -> None:
+        """End as after a crash, but without leaving sockets and threads behind: nobody is told, nothing is flushed."""
+        await self._close()
+
+    async def _close(self, *, is_clean: bool = False) -> None:
+        """Backwards through whatever was begun."""
+        broker: Broker | None = getattr(self, "broker", None)
+        if broker is not None:
+            await self._close_broker(broker, is_clean)
+        elif self._network is not None:
+            await self._network.stop(0)
+        if self._logs is not None:
+            if is_clean and broker is not None:
+                self._logs.close(broker.broker_epoch)
+            else:
+                self._logs.abandon()
+        if self._timers is not None:
+            self._timers.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    async def _close_broker(self, broker: Broker, is_clean: bool) -> None:
+        if self._registering is not None:
+            self._registering.cancel()
+        if self._lifecycle is not None:
+            self._lifecycle.stop()
+        if is_clean:
+            broker.controller.stop()
+            await broker.metadata_log.resign()
         broker.stop_coordinators()
         broker.fetch_purgatory.force_complete_everything()
         broker.produce_purgatory.force_complete_everything()
-        await broker.replicas.stop()
+        if self._is_publishing:
+            self._is_publishing = False
+            await broker.replicas.stop()
         await broker.close_channels()
-        await broker.network.stop(_DRAIN_MS)
-        await self._dispatcher.stop()
-        await broker.moves.stop()
-        await self._housekeeping.stop()
+        await broker.network.stop(_DRAIN_MS if is_clean else 0)
+        for each in self._dispatchers.values():
+            await each.stop()
+        if self._housekeeping is not None:
+            await broker.moves.stop()
+            await self._housekeeping.stop()
         await broker.flusher.stop()
-        await broker.metadata_log.close()
-        broker.logs.close(broker.broker_epoch)
-        self._timers.close()
-        if self._threads is not None:
-            self._threads.shutdown()
+        if hasattr(broker, "metadata_log"):
+            await broker.metadata_log.close()
 
     def _manager_settings(self, config: BrokerConfig) -> ManagerSettings:
         settings = _manager_settings(config)
@@ -229,6 +324,17 @@ class Node:
 def _wake(broker: Broker, key: tuple[bytes, int]) -> None:
     broker.produce_purgatory.check_and_complete(key)
     broker.fetch_purgatory.check_and_complete(key)
+
+
+def _set_strays_aside(logs: LogManager, image: ClusterImage, node_id: int) -> None:
+    """Replicas that were deleted or moved away while this node was down must not be taken for those of today."""
+    for (name, index), log in list(logs.logs.items()):
+        topic = image.topics.get(name)
+        partition = None if topic is None else topic.partitions.get(index)
+        is_same = topic is not None and log.topic_id in (None, topic.topic_id)
+        if not is_same or partition is None or node_id not in partition.replicas:
+            _log.warning("%s-%d is not, or no longer, a replica of this node: it is set aside", name, index)
+            logs.set_aside(name, index)
 
 
 def _net_settings(config: BrokerConfig) -> NetSettings:

@@ -7,6 +7,7 @@ Invariant: clients are served only after the image itself shows this incarnation
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -57,10 +58,14 @@ class BrokerLifecycle:
         if not self._broker.config.standalone:
             self._beating = self._broker.loop.create_task(self._beat())
 
-    async def shut_down(self) -> None:
-        """Leaderships move away first, where there is anybody to take them."""
+    def stop(self) -> None:
+        """No more heartbeats."""
         if self._beating is not None:
             self._beating.cancel()
+
+    async def shut_down(self) -> None:
+        """Leaderships move away first, where there is anybody to take them."""
+        self.stop()
         broker = self._broker
         deadline_ms = broker.clock.monotonic_ms() + _SHUTDOWN_MS_MAX
         try:
@@ -155,6 +160,26 @@ class BrokerLifecycle:
         )
         response: m.BrokerHeartbeatResponse = await broker.controller_channel.call(request, timeout_ms=timeout_ms)
         return response
+
+
+async def register_controller(broker: Broker, endpoints: list[Endpoint]) -> None:
+    """Say to the active controller, whoever it is, where this node's controller listens and what it supports."""
+    kind = m.ControllerRegistrationRequest
+    request = kind(
+        controller_id=broker.node_id,
+        incarnation_id=broker.random.uuid(),
+        listeners=[
+            kind.Listener(each.listener, each.host or "", each.port, _SECURITY_PROTOCOLS[each.security_protocol])
+            for each in endpoints
+        ],
+        features=[kind.Feature(name, levels.first, levels.last) for name, levels in SUPPORTED.items()],
+    )
+    while True:
+        with contextlib.suppress(RequestTimedOut):
+            response = await broker.controller_channel.call(request)
+            if response.error_code != ErrorCode.NONE:
+                _log.error("this controller was not registered: %s", ErrorCode(response.error_code).name)
+            return
 
 
 def _explain(code: ErrorCode, node_id: int) -> str:

@@ -15,7 +15,15 @@ from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
-from moldau.log.folders import DELETE_SUFFIX, FUTURE_SUFFIX, FolderName, folder_name, marked_folder_name, parse_folder
+from moldau.log.folders import (
+    DELETE_SUFFIX,
+    FUTURE_SUFFIX,
+    STRAY_SUFFIX,
+    FolderName,
+    folder_name,
+    marked_folder_name,
+    parse_folder,
+)
 from moldau.log.jobs import Job, RemoveJob
 from moldau.log.log_dir import LogDir
 from moldau.log.open_segments import OpenSegments
@@ -202,6 +210,14 @@ class LogManager:
         for log_dir in self.dirs.values():
             log_dir.unlock()
 
+    def abandon(self) -> None:
+        """Let go of everything as it is: the next start recovers it."""
+        self.cleaning.stop_all()
+        for log in self.logs.values():
+            log.release()
+        for log_dir in self.dirs.values():
+            log_dir.unlock()
+
     def _close_logs(self, log_dir: LogDir) -> None:
         """Several at a time, and the dir itself once for all: what takes long is the disk."""
         jobs = [job for log in log_dir.logs.values() if (job := log.begin_close()) is not None]
@@ -306,6 +322,14 @@ class LogManager:
             self._rename_away(log)
         except OSError as error:
             raise log.fail(error) from error
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """The cluster knows nothing of this replica. It is renamed, not removed: people may know better."""
+        log = self.logs.pop((topic, partition))
+        del self.dirs[log.log_dir].logs[log.topic_partition]
+        log.release()
+        name = marked_folder_name(topic, partition, self._random.uuid(), STRAY_SUFFIX)
+        self._disk.rename(log.folder, f"{log.log_dir}/{name}")
 
     def _rename_away(self, log: PartitionLog) -> None:
         log.release()
