@@ -21,6 +21,17 @@ SMALL = {
 }
 
 
+# The JVM's start is part of the first test's time.
+_SECONDS_WITH_JVM = 180
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a JVM get more time than the others."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SECONDS_WITH_JVM))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """local[2] with source and sink registered; shared, so tests leave its settings alone."""
