@@ -1,0 +1,337 @@
+"""Brokers that replicate: real handlers, logs and fetchers, a controller that the test speaks for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+from tests.replication.brokers import LAG_MAX_MS, Cluster
+
+
+def test_records_are_on_all_replicas_before_they_are_acknowledged() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a", "b") is ErrorCode.NONE
+        assert cluster.values(2, "t") == cluster.values(3, "t") == ["a", "b"]
+        assert await cluster.read(1, "t") == ["a", "b"]
+        # Followers hear of the high watermark with their next fetch.
+        await cluster.until(lambda: cluster.log(2, "t").high_watermark == cluster.log(3, "t").high_watermark == 2)
+
+    cluster.run(test)
+
+
+def test_consumers_do_not_see_what_is_not_committed() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.members[2].crash()
+        assert await cluster.produce(1, "t", "b", acks=1) is ErrorCode.NONE
+        assert await cluster.produce(1, "t", "c", timeout_ms=100) is ErrorCode.REQUEST_TIMED_OUT
+        assert await cluster.read(1, "t") == ["a"]
+        assert cluster.values(1, "t") == ["a", "b", "c"]
+
+    cluster.run(test)
+
+
+def test_the_isr_shrinks_without_a_dead_follower_and_grows_again() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.members[3].crash()
+        waiting = asyncio.ensure_future(cluster.produce(1, "t", "b", timeout_ms=10_000))
+        await cluster.until(lambda: cluster.image("t").isr == (1, 2))
+        assert await waiting is ErrorCode.NONE
+        assert await cluster.read(1, "t") == ["a", "b"]
+        # It comes back as another incarnation, catches up, and is in sync.
+        cluster.register(3, incarnation=1)
+        cluster.publish()
+        await cluster.members[3].start()
+        await cluster.until(lambda: cluster.image("t").isr == (1, 2, 3))
+        assert cluster.values(3, "t") == ["a", "b"]
+
+    cluster.run(test)
+
+
+def test_too_few_replicas_are_refused_before_and_told_after_the_append() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3], min_insync_replicas="2")
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.members[2].crash()
+        cluster.members[3].crash()
+        assert await cluster.produce(1, "t", "b", timeout_ms=10_000) is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.image("t").isr == (1,)
+        assert await cluster.produce(1, "t", "c") is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await cluster.produce(1, "t", "d", acks=1) is ErrorCode.NONE
+        assert await cluster.read(1, "t") == ["a"], "below min.insync.replicas nothing becomes readable (KIP-966)"
+
+    cluster.run(test)
+
+
+def test_a_shrink_after_the_append_is_told_when_the_others_have_it() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3], min_insync_replicas="3")
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.fabric.cut("n3", "n1")
+        waiting = asyncio.ensure_future(cluster.produce(1, "t", "b", timeout_ms=60_000))
+        await cluster.until(lambda: cluster.image("t").isr == (1, 2))
+        cluster.decide(m.ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2"))
+        assert await waiting is ErrorCode.NONE
+
+    cluster.run(test)
+
+
+def test_a_new_leader_has_everything_that_was_acknowledged_and_the_old_one_cuts_the_rest() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        # 1 is cut off: it still believes to lead, and takes a record that nobody fetches.
+        cluster.members[1].is_cut_off = True
+        for other in ("n2", "n3"):
+            cluster.fabric.cut(other, "n1")
+        assert await cluster.produce(1, "t", "lost", acks=1) is ErrorCode.NONE
+        cluster.elect("t", 2, [2, 3])
+        assert await cluster.produce(2, "t", "b") is ErrorCode.NONE
+        assert await cluster.produce(1, "t", "x", timeout_ms=300) is ErrorCode.REQUEST_TIMED_OUT
+        cluster.fabric.heal()
+        cluster.members[1].is_cut_off = False
+        cluster.publish()
+        await cluster.until(lambda: cluster.image("t").isr == (1, 2, 3))
+        assert cluster.values(1, "t") == cluster.values(2, "t") == cluster.values(3, "t") == ["a", "b"]
+        assert await cluster.produce(1, "t", "y") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    cluster.run(test)
+
+
+def test_waiting_producers_are_told_at_once_when_the_leader_changes() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.fabric.cut("n2", "n1")
+        waiting = asyncio.ensure_future(cluster.produce(1, "t", "b", timeout_ms=60_000))
+        await asyncio.sleep(0.1)
+        cluster.elect("t", 2, [1, 2])
+        started = cluster.loop.time()
+        assert await waiting is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.loop.time() - started < 1
+
+    cluster.run(test)
+
+
+def test_a_machine_that_lost_its_tail_fetches_it_again() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.log(2, "t").flush()
+        assert await cluster.produce(1, "t", "b") is ErrorCode.NONE
+        cluster.members[2].crash(power_lost=True)
+        cluster.register(2, incarnation=1)
+        cluster.publish()
+        await cluster.members[2].start()
+        await cluster.until(lambda: cluster.values(2, "t") == ["a", "b"])
+        await cluster.until(lambda: set(cluster.image("t").isr) == {1, 2})
+
+    cluster.run(test)
+
+
+def test_followers_wait_for_the_disk_where_the_topic_wants_flushes() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2], flush_messages="1")
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        assert cluster.log(1, "t").flushed_offset == cluster.log(2, "t").flushed_offset == 1
+
+    cluster.run(test)
+
+
+def test_a_follower_that_missed_deleted_records_starts_over() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        for value in "abcd":
+            assert await cluster.produce(1, "t", value) is ErrorCode.NONE
+        cluster.members[2].crash()
+        for value in "efgh":
+            assert await cluster.produce(1, "t", value, timeout_ms=10_000) is ErrorCode.NONE
+        cluster.log(1, "t").delete_records_before(6)
+        cluster.register(2, incarnation=1)
+        cluster.publish()
+        await cluster.members[2].start()
+        await cluster.until(lambda: cluster.values(2, "t") == ["g", "h"])
+        assert cluster.log(2, "t").log_start_offset == 6
+
+    cluster.run(test)
+
+
+def test_deleted_records_are_gone_when_all_replicas_dropped_them() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        for value in "abc":
+            assert await cluster.produce(1, "t", value) is ErrorCode.NONE
+        kind = m.DeleteRecordsRequest
+        request = kind([kind.DeleteRecordsTopic("t", [kind.DeleteRecordsPartition(0, 2)])], 5_000)
+        response = await cluster.channels.call("n1", 9092, request)
+        result = response.topics[0].partitions[0]
+        assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 2)
+        assert cluster.log(2, "t").log_start_offset == 2
+
+    cluster.run(test)
+
+
+def test_many_partitions_share_one_fetcher_and_a_session() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", *([1, 2] for _ in range(50)))
+        for index in range(0, 50, 7):
+            assert await cluster.produce(1, "t", f"v{index}", index=index) is ErrorCode.NONE
+        fetchers = cluster.members[2].broker.replicas.replication.fetchers
+        assert len(fetchers._fetchers) == 1
+        assert len(cluster.members[1].broker.fetch_sessions) == 1
+
+    cluster.run(test)
+
+
+def test_strangers_and_former_lives_cannot_fetch_as_followers() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        epoch = cluster.controller.image.brokers[2].epoch
+        result = await cluster.fetch(1, "t", 0, replica=(3, 1))
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result = await cluster.fetch(1, "t", 0, replica=(2, epoch - 1))
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result = await cluster.fetch(2, "t", 0, replica=(1, 1))
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result = await cluster.fetch(1, "t", 0, replica=(2, epoch), leader_epoch=5)
+        assert result.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        result = await cluster.fetch(1, "t", 0, replica=(2, epoch), last_epoch=7)
+        assert result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    cluster.run(test)
+
+
+def test_consumers_may_read_from_followers_and_are_sent_to_their_rack() -> None:
+    cluster = Cluster(2, replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector")
+    cluster.members[1].settings["broker.rack"] = "east"
+    cluster.members[2].settings["broker.rack"] = "west"
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        assert (await cluster.fetch(1, "t", 0, rack="east")).preferred_read_replica == -1
+        result = await cluster.fetch(1, "t", 0, rack="west")
+        assert (result.preferred_read_replica, result.records) == (2, [])
+        assert (await cluster.fetch(1, "t", 0, rack="north")).preferred_read_replica == -1
+        # The follower hears of the high watermark at once, not with the end of its long fetch.
+        waiting = asyncio.ensure_future(cluster.fetch(2, "t", 1, max_wait_ms=10_000))
+        started = cluster.loop.time()
+        assert await cluster.produce(1, "t", "b") is ErrorCode.NONE
+        assert (await waiting).records
+        assert cluster.loop.time() - started < 0.1
+
+    cluster.run(test)
+
+
+def test_replicas_move_and_leave_nothing_behind() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a", "b") is ErrorCode.NONE
+        cluster.change("t", replicas=[3, 2, 1], adding_replicas=[3], removing_replicas=[1])
+        # The controller completes it when the new one is in sync, and gives the leadership away.
+        await cluster.until(lambda: set(cluster.image("t").replicas) == {2, 3})
+        leader = cluster.image("t").leader
+        assert await cluster.produce(leader, "t", "c") is ErrorCode.NONE
+        assert cluster.values(2, "t") == cluster.values(3, "t") == ["a", "b", "c"]
+        assert cluster.members[1].broker.replicas.get("t", 0) is None
+        assert cluster.members[1].broker.logs.get("t", 0) is None
+        assert await cluster.produce(1, "t", "d") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize(("side", "broker_id"), [("leader", 1), ("follower", 2)])
+def test_throttled_replicas_come_slowly_and_others_at_once(side: str, broker_id: int) -> None:
+    cluster = Cluster(2, replica_fetch_max_bytes="300")
+
+    async def test() -> None:
+        cluster.create("moved", [1], **{f"{side}_replication_throttled_replicas": f"0:{broker_id}"})
+        cluster.create("free", [1])
+        rate = f"{side}.replication.throttled.rate"
+        cluster.decide(m.ConfigRecord(resource_type=4, resource_name=str(broker_id), name=rate, value="100"))
+        for topic in ("moved", "free"):
+            for _ in range(40):
+                assert await cluster.produce(1, topic, "x" * 100, acks=1) is ErrorCode.NONE
+        for topic in ("moved", "free"):
+            cluster.change(topic, replicas=[1, 2], adding_replicas=[2])
+        await cluster.until(lambda: cluster.log(2, "free").log_end_offset == 40)
+        await asyncio.sleep(3)
+        assert 1 < cluster.log(2, "moved").log_end_offset < 15, "a burst of ten seconds' worth, and then no more"
+        await asyncio.sleep(200)
+        assert cluster.log(2, "moved").log_end_offset == 40
+        await cluster.until(lambda: cluster.image("moved").isr == (1, 2))
+
+    cluster.run(test)
+
+
+def test_a_deleted_topic_is_no_longer_followed() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.decide(m.RemoveTopicRecord(topic_id=cluster.topic_id("t")))
+        await asyncio.sleep(1)
+        assert cluster.members[2].broker.logs.get("t", 0) is None
+        assert not cluster.members[2].broker.replicas.replication.fetchers._of
+        # A topic of the same name is another topic.
+        cluster.create("t", [2, 1])
+        assert await cluster.produce(2, "t", "b") is ErrorCode.NONE
+        assert cluster.values(1, "t") == ["b"]
+
+    cluster.run(test)
+
+
+def test_a_slow_controller_does_not_stop_the_rest() -> None:
+    """The ISR cannot change while the controller is away, and nothing is promised meanwhile that it could break."""
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.members[1].is_cut_off = True
+        cluster.members[3].crash()
+        waiting = asyncio.ensure_future(cluster.produce(1, "t", "b", timeout_ms=60_000))
+        await asyncio.sleep(3 * LAG_MAX_MS / 1000)
+        assert not waiting.done()
+        cluster.members[1].is_cut_off = False
+        assert await waiting is ErrorCode.NONE
+        assert cluster.image("t").isr == (1, 2)
+
+    cluster.run(test)
