@@ -1,7 +1,8 @@
 """Consumers that behave, on a network that does not: for property tests.
 
 Each client sends its next request from what it was last told, as the Java clients do. An answer may get lost; the
-client then repeats itself, in full. The world (`Simulation`) decides who acts, who crashes and when time passes.
+client then repeats itself, in full, or goes on as if nothing had happened, as librdkafka does. The world
+(`Simulation`) decides who acts, who crashes and when time passes.
 """
 
 from __future__ import annotations
@@ -179,6 +180,8 @@ class ConsumerClient:
     epoch: int = 0
     owned: set[TopicPartition] = field(default_factory=set)
     assigned: set[TopicPartition] = field(default_factory=set)
+    impatient: bool = False
+    """Does not ask for all after it gave up waiting for an answer."""
     must_say_all: bool = True
     owned_changed: bool = False
     awaiting: bool = False
@@ -233,6 +236,10 @@ class ConsumerClient:
 
     def on_loss(self) -> None:
         self.awaiting = False
+        self.must_say_all = self.must_say_all or not self.impatient
+
+    def on_new_coordinator(self) -> None:
+        """Every client notices that: its connection breaks, or it is told NOT_COORDINATOR."""
         self.must_say_all = True
 
     def leave(self, driver: Driver) -> None:

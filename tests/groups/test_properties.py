@@ -40,7 +40,8 @@ def make_client(kind: str, simulation: Simulation, choice: int, flavour: int) ->
         return ClassicClient(name, topics, instance=instance)
     if kind == "cooperative":
         return ClassicClient(name, topics, cooperative=True, instance=instance)
-    return ConsumerClient(name, topics, regex="b.*s" if flavour == 3 else None, instance=instance)
+    regex = "b.*s" if flavour == 3 else None
+    return ConsumerClient(name, topics, regex=regex, instance=instance, impatient=kind == "impatient")
 
 
 def happen(simulation: Simulation, kind: str, event: tuple[int, int, int]) -> None:
@@ -68,6 +69,9 @@ def happen(simulation: Simulation, kind: str, event: tuple[int, int, int]) -> No
         driver.set_topics(TOPICS | {"orders": 3 + flavour})
     elif action == 12:
         driver.reload()
+        for each in alive:
+            if isinstance(each, ConsumerClient) and each.impatient:
+                each.on_new_coordinator()
     elif isinstance(client, ConsumerClient):
         client.settle()
     simulation.deliver()
@@ -88,7 +92,7 @@ def assert_at_rest(simulation: Simulation) -> None:
         assert group.state.value == "Stable"
 
 
-@pytest.mark.parametrize("kind", ["classic", "cooperative", "consumer", "mixed"])
+@pytest.mark.parametrize("kind", ["classic", "cooperative", "consumer", "impatient", "mixed"])
 @SLOW
 @given(events=EVENTS)
 def test_groups_come_to_rest(kind: str, events: list[tuple[int, int, int]]) -> None:
