@@ -167,6 +167,8 @@ class MetadataQuorum:
         self._is_settling = False
         # The epoch given up, and whoever waits for the next one.
         self._resigned: tuple[int, asyncio.Future[None]] | None = None
+        self._is_caught_up = False
+        self._catch_up_to: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._fetches: QuorumFetches | None = None
         self._download = SnapshotDownload(context.disk, self.files.folder)
@@ -265,8 +267,8 @@ class MetadataQuorum:
         self._settle()
 
     async def wait_until_caught_up(self) -> None:
-        """Until everything that was committed when the leader first answered is in `committed`."""
-        if self._raft.high_watermark is None:
+        """Until everything that was committed when the leader first told is in `committed`."""
+        if not self._is_caught_up:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
@@ -481,10 +483,7 @@ class MetadataQuorum:
             self._applied = max(self._applied, offset)
         else:
             self._apply_from_log(offset)
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        self._note_caught_up(offset)
         if self._is_started:
             self._snapshots.take_if_due(self.committed, self._applied)
         role = self._raft.role
@@ -492,6 +491,19 @@ class MetadataQuorum:
             self.latest = self.committed
             self.is_leader = True
             self._tell(self._me.id, role.epoch)
+
+    def _note_caught_up(self, offset: int) -> None:
+        if self._is_caught_up:
+            return
+        if self._catch_up_to is None:
+            told = self._raft.leader_high_watermark
+            self._catch_up_to = offset if isinstance(self._raft.role, Leader) else told if told >= 0 else None
+        if self._catch_up_to is not None and offset >= self._catch_up_to:
+            self._is_caught_up = True
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters.clear()
 
     def _apply_from_log(self, offset: int) -> None:
         image = self.committed

@@ -121,7 +121,8 @@ class Raft:
         self._addresses: dict[int, Address] = {}
         self._next_asked = 0
         self._ask_not_before_ms = 0.0
-        self._leader_high_watermark = -1
+        # What the leader said last; we may not have all of that yet. -1 while it has said nothing.
+        self.leader_high_watermark = -1
         self._polls: dict[type, Callable[[Any, float], None]] = {
             Unattached: self._poll_unattached,
             Follower: self._poll_follower,
@@ -228,7 +229,7 @@ class Raft:
 
     def _follow(self, now_ms: float, epoch: int, leader_id: int, address: Address) -> None:
         voted = self.role.voted if self.role.epoch == epoch else None
-        self._leader_high_watermark = -1
+        self.leader_high_watermark = -1
         self._become(Follower(epoch, now_ms + self._settings.fetch_timeout_ms, leader_id, address, voted))
 
     def _become_prospective(self, now_ms: float) -> None:
@@ -342,7 +343,7 @@ class Raft:
         return Fetch(self.me, self.epoch, self._log.end_offset, self._log.last_epoch, known)
 
     def _follow_high_watermark(self) -> None:
-        self._raise_high_watermark(min(self._leader_high_watermark, self._log.end_offset))
+        self._raise_high_watermark(min(self.leader_high_watermark, self._log.end_offset))
 
     def _raise_high_watermark(self, offset: int) -> None:
         if offset >= 0 and (self.high_watermark is None or offset > self.high_watermark):
@@ -570,7 +571,7 @@ class Raft:
         elif answer.snapshot is not None:
             role.snapshot, role.snapshot_position = answer.snapshot, 0
         else:
-            self._leader_high_watermark = max(self._leader_high_watermark, answer.high_watermark)
+            self.leader_high_watermark = max(self.leader_high_watermark, answer.high_watermark)
             if len(answer.records):
                 self._effects.append(Append(answer.records, role.epoch))
 

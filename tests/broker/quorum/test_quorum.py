@@ -129,3 +129,17 @@ def test_an_orderly_resignation_elects_another_at_once(tmp_path: Path) -> None:
         await world.until(lambda: world.all_have("t1"))
 
     run(World(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "20000"}), scenario)
+
+
+def test_a_new_node_waits_until_it_has_all_that_was_committed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.start(1)
+        world.start(2)
+        leader = await world.bootstrap()
+        for number in range(30):
+            await leader.quorum.append(topic(number))
+        late = world.start(3)
+        await late.quorum.wait_until_caught_up()
+        assert len(late.quorum.committed.topics) == 30
+
+    run(World(tmp_path, 3, {"controller.quorum.fetch.max.bytes": "300"}), scenario)
