@@ -390,7 +390,7 @@ async def read_on(client: SimClient, partition: Partition, *, committed: bool) -
         if found is None:
             continue
         offset, records, high_watermark = found
-        client.history.high_watermark(reader, partition, high_watermark)
+        client.history.high_watermark(reader, partition, offset, high_watermark)
         for at, value in records:
             client.history.read(reader, partition, at, value)
             if committed:

@@ -61,8 +61,6 @@ class History:
         self.writes: dict[bytes, Write] = {}
         self.transactions: list[Transaction] = []
         self.violations: list[Violation] = []
-        # By reader and partition: the highest high watermark it was told.
-        self._high_watermarks: dict[tuple[str, Partition], int] = {}
         # By partition and isolation: what every reader so far saw at an offset.
         self._seen: dict[tuple[Partition, int], bytes] = {}
         self._committed_offsets: dict[tuple[str, Partition], int] = {}
@@ -97,13 +95,13 @@ class History:
         if before != value:
             self.violated("an offset holds one record", f"{partition}@{offset}: {before!r}, then {value!r} {how}")
 
-    def high_watermark(self, reader: str, partition: Partition, high_watermark: int) -> None:
-        """A reader was told a high watermark: for him it never goes back."""
-        key = (reader, partition)
-        before = self._high_watermarks.get(key, -1)
-        if high_watermark < before:
-            self.violated("the high watermark never goes back", f"{partition} for {reader}: {before}, {high_watermark}")
-        self._high_watermarks[key] = max(before, high_watermark)
+    def high_watermark(self, reader: str, partition: Partition, position: int, high_watermark: int) -> None:
+        """A reader was told a high watermark: what he was given never lies beyond it again."""
+        if high_watermark < position:
+            self.violated(
+                "the high watermark never goes back for a reader",
+                f"{partition}: {reader} has read up to {position} and is told {high_watermark}",
+            )
 
     def offset_committed(self, group: str, partition: Partition, offset: int) -> None:
         """A member committed an offset and was told so."""

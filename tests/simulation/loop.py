@@ -121,6 +121,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.call_later(current_process.get().off_loop_delay(), work)
         return future
 
+    def _check_closed(self) -> None:
+        """Whatever a dead process's `finally` still schedules after the end, never runs."""
+
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no sockets."""
 

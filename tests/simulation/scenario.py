@@ -140,6 +140,9 @@ class _Run:
                 self.world.history.violated("after trouble, everything works again", f"not in time: {what}")
                 return
             await asyncio.sleep(0.1)
+            for node in self.world.nodes.values():
+                if not node.is_up:  # whoever watches over it starts it again
+                    node.start()
 
     async def _until_everything_works(self) -> None:
         nodes = self.world.nodes.values()

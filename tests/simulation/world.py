@@ -11,6 +11,8 @@ from typing import Any
 
 from moldau.broker.config import load_broker_config, standalone_settings
 from moldau.broker.node import Node
+from moldau.broker.registration import RegistrationRefused
+from moldau.log.errors import StorageError
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.client import SimClient
 from tests.simulation.history import History
@@ -83,7 +85,7 @@ class SimNode:
         )
         try:
             await node.start()
-        except OSError as error:
+        except (OSError, RegistrationRefused, StorageError) as error:
             self.world.log(f"{self.host} could not start: {error}")
             self._gone()
             return
