@@ -20,6 +20,7 @@ from tests.simulation.network import SimNetwork
 
 _TIMEOUT_MS = 3_000
 _BACKOFF_S = 0.1
+_OUT_OF_ORDER_MAX = 100
 _NOT_RETRIABLE = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -177,6 +178,7 @@ class SimClient:
             topic = m.ProduceRequest.TopicProduceData(name=partition[0], topic_id=topic_id, partition_data=[data])
             return m.ProduceRequest(transactional_id, -1, _TIMEOUT_MS // 2, [topic])
 
+        out_of_order = 0
         while True:
             response = await self.to_leader(partition, request)
             if response is None:
@@ -187,7 +189,9 @@ class SimClient:
                 for place, write in enumerate(writes):
                     self.history.acked(write, result.base_offset + place if result.base_offset >= 0 else -1)
                 return
-            if code in _NOT_RETRIABLE:
+            # A leader that was cut off and does not know yet that another one took its place misses what came since.
+            out_of_order += code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if code in _NOT_RETRIABLE and not 0 < out_of_order < _OUT_OF_ORDER_MAX:
                 raise Fatal(code)
             self.lost_leader(partition, code)
             await asyncio.sleep(_BACKOFF_S)
