@@ -1,0 +1,231 @@
+"""A cluster inside this process, for tests: real nodes, real sockets, one event loop.
+
+    with Cluster(nodes=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        cluster.crash(1)
+
+Nodes are numbered from 1. They can be stopped in an orderly way, crashed (nobody is told) and started again on what
+they left behind. For tests that kill processes, run `moldau cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from moldau.broker.node import Node
+
+T = TypeVar("T")
+
+# A test should not wait for what protects production from false alarms.
+_DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "5000",
+}
+_START_SECONDS_MAX = 60
+
+
+class AsyncCluster:
+    """The same inside a running event loop: `async with AsyncCluster(nodes=3) as cluster: …`."""
+
+    def __init__(
+        self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None
+    ) -> None:
+        """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not."""
+        self._count = nodes
+        self._settings = dict(settings or {})
+        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="moldau-")
+        self.data_dir = data_dir or str(self._temporary)
+        self.nodes: dict[int, Node] = {}
+        self.settings: dict[int, dict[str, str]] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(self.address(number) for number in sorted(self.settings) if self._is_broker(number))
+
+    def _is_broker(self, number: int) -> bool:
+        return "broker" in self.settings[number]["process.roles"]
+
+    def address(self, number: int) -> str:
+        """Where clients reach this node, running or not."""
+        listener = self.settings[number]["listeners"].split(",")[0]
+        return listener.partition("://")[2]
+
+    async def start(self) -> Self:
+        from moldau.broker.config.cluster import NodePorts, cluster_settings
+
+        ports = _free_ports(self._count * 2)
+        pairs = [NodePorts(*ports[place : place + 2]) for place in range(0, len(ports), 2)]
+        for number, each in enumerate(cluster_settings("127.0.0.1", pairs, self.data_dir), start=1):
+            self.settings[number] = each | _DEFAULTS | self._settings
+        try:
+            await asyncio.gather(*(self.start_node(number) for number in self.settings))
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def add_broker(self, number: int, settings: Mapping[str, str] | None = None) -> None:
+        """One more node, which is a broker only: the quorum stays what it is."""
+        (port,) = _free_ports(1)
+        first = next(iter(self.settings.values()))
+        self.settings[number] = (
+            first
+            | {
+                "node.id": str(number),
+                "process.roles": "broker",
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "log.dirs": f"{self.data_dir}/node-{number}",
+            }
+            | dict(settings or {})
+        )
+        await self.start_node(number)
+
+    async def start_node(self, number: int) -> None:
+        from moldau.broker.config import load_broker_config
+        from moldau.broker.node import Node
+        from moldau.seams import RealDisk
+        from moldau.testing.throwaway_disk import ThrowawayDisk
+
+        disk = RealDisk() if self._temporary is None else ThrowawayDisk()
+        node = Node(load_broker_config(self.settings[number]), disk=disk)
+        await node.start()
+        self.nodes[number] = node
+
+    async def stop_node(self, number: int) -> None:
+        """In an orderly way: leaderships move first."""
+        await self.nodes.pop(number).stop()
+
+    async def crash(self, number: int) -> None:
+        """Without telling anybody, and without flushing anything."""
+        await self.nodes.pop(number).abort()
+
+    async def restart(self, number: int) -> None:
+        await self.stop_node(number)
+        await self.start_node(number)
+
+    def controller_id(self) -> int | None:
+        """The active controller, as far as any running node is it."""
+        return next((number for number, node in self.nodes.items() if node.broker.controller.is_active), None)
+
+    async def stop(self) -> None:
+        nodes, self.nodes = list(self.nodes.values()), {}
+        try:
+            await asyncio.gather(*(node.stop() for node in nodes))
+        finally:
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class Cluster:
+    """A cluster on a thread of its own; use it as a context manager."""
+
+    def __init__(
+        self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None
+    ) -> None:
+        self.inner = AsyncCluster(nodes, settings, data_dir=data_dir)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="moldau-cluster", daemon=True)
+        self._is_ready = threading.Event()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.inner.bootstrap_servers
+
+    def address(self, number: int) -> str:
+        return self.inner.address(number)
+
+    def start(self) -> Self:
+        self._thread.start()
+        self._is_ready.wait()
+        try:
+            self.run(self.inner.start())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float = _START_SECONDS_MAX) -> T:
+        """Do something on the cluster's loop, and wait for it."""
+        assert self._loop is not None
+        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(timeout)
+
+    def start_node(self, number: int) -> None:
+        self.run(self.inner.start_node(number))
+
+    def add_broker(self, number: int, settings: Mapping[str, str] | None = None) -> None:
+        self.run(self.inner.add_broker(number, settings))
+
+    def stop_node(self, number: int) -> None:
+        self.run(self.inner.stop_node(number))
+
+    def crash(self, number: int) -> None:
+        self.run(self.inner.crash(number))
+
+    def restart(self, number: int) -> None:
+        self.run(self.inner.restart(number))
+
+    def controller_id(self) -> int | None:
+        return self.inner.controller_id()
+
+    def stop(self) -> None:
+        try:
+            self.run(self.inner.stop())
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        from moldau.net import new_event_loop
+
+        self._loop = loop = new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._is_ready.set()
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Nobody's at this moment; the quorum must know its ports before it starts."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
