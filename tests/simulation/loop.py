@@ -10,6 +10,7 @@ killed, none of its callbacks runs any more: it stops between two events, as a m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import traceback
@@ -145,6 +146,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         super().close()
+        for task in self.tasks:
+            if not task.done():
+                with contextlib.suppress(BaseException):  # a dead process's `finally` has nothing to say any more
+                    task.get_coro().close()
         self.tasks.clear()
 
 
