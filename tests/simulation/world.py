@@ -83,6 +83,7 @@ class SimNode:
             network=SimNetwork(self.world.fabric, self.host),
             executor=InlineExecutor(),  # type: ignore[arg-type]  # the loop runs it, see VirtualLoop
         )
+        node.on_failure = self._failed
         try:
             await node.start()
         except (OSError, RegistrationRefused, StorageError) as error:
@@ -91,6 +92,12 @@ class SimNode:
             return
         self.node = node
         self.world.log(f"{self.host} is up")
+
+    def _failed(self, error: Exception) -> None:
+        """It stops itself, as a process does whose metadata can no longer be written."""
+        self.world.log(f"{self.host} cannot go on: {error}")
+        self._gone()
+        self.disk = self.disk.survived_process()
 
     def crash(self, *, power_lost: bool) -> None:
         """It stops between two events. Without power, what was not flushed is lost."""

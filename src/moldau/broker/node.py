@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -82,6 +83,8 @@ class Node:
         self._timers: LoopTimers | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._is_publishing = False
+        # Called when this node cannot go on, because the disk of its metadata failed: stop the process, as Kafka does.
+        self.on_failure: Callable[[Exception], None] | None = None
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -110,6 +113,7 @@ class Node:
         broker.controller_channel = ControllerChannel(broker)
         endpoints = await self._listen(network)
         metadata.on_leader_change.append(broker.controller.on_leader_change)
+        metadata.on_failure.append(self._metadata_failed)
         if metadata.is_leader:
             broker.controller.on_leader_change(config.node_id, metadata.epoch)
         metadata.start()
@@ -254,6 +258,10 @@ class Node:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
         broker.on_image_published()
+
+    def _metadata_failed(self, error: Exception) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Settings changed while running. What is read at each use needs nothing; these were copied at the start."""

@@ -126,6 +126,13 @@ async def _serve(config: BrokerConfig) -> int:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, on_signal)
     node = Node(config)
+    failures: list[Exception] = []
+
+    def on_failure(error: Exception) -> None:
+        failures.append(error)
+        stop.set()
+
+    node.on_failure = on_failure
     try:
         await node.start()
     except InvalidConfig as error:
@@ -140,5 +147,8 @@ async def _serve(config: BrokerConfig) -> int:
     gc.freeze()
     gc.enable()
     await stop.wait()
+    if failures:
+        await node.abort()
+        return _fail(failures[0], 1)
     await node.stop()
     return 0
