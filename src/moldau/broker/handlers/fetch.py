@@ -202,6 +202,9 @@ class _Fetch:
                 return FetchedPartition(index, 0, high_watermark, stable, start, preferred_read_replica=closer), 0
             bound = stable if committed_only else high_watermark
         if bound <= offset <= log.log_end_offset and not log.is_offline:
+            if not self._reads_to_end and offset > high_watermark:
+                # It was given more by a leader who knew more: this replica will soon, and says nothing till then.
+                return FetchedPartition(index, ErrorCode.OFFSET_NOT_AVAILABLE), 0
             # Nothing there, or not yet for this reader: nothing to give, and nothing wrong.
             return FetchedPartition(index, 0, high_watermark, stable, start, [] if committed_only else None), 0
         info = log.read(offset, min(max_bytes, left), upper_bound_offset=bound, min_one_batch=is_first)
