@@ -69,7 +69,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._note)
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+        error = context.get("exception")
+        where = "" if error is None else "".join(traceback.format_exception(error)[-4:]).strip()
+        self.failures.append(f"{context.get('message')}: {where}")
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **kwargs)
