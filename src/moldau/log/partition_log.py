@@ -164,9 +164,15 @@ class PartitionLog:
                     self.producers.check_verified(fields[9], verification_guard)
         try:
             segment = self._segments.active
-            if not segment.has_room(size, last_offset, max_timestamp, config) and self._must_roll(
-                size, last_offset, max_timestamp, now_ms
-            ):
+            first_timestamp = segment.first_timestamp
+            if (  # no room for it, or the answer takes a closer look
+                segment.size + size > config.segment_bytes
+                or first_timestamp is None
+                or first_timestamp < 0
+                or max_timestamp - first_timestamp > config.max_segment_ms - segment.roll_jitter_ms
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                or segment.index_full
+            ) and self._must_roll(size, last_offset, max_timestamp, now_ms):
                 self.roll()
                 segment = self._segments.active
             if leader_epoch != self.epochs.latest:

@@ -190,18 +190,6 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
-    def has_room(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
-        """Whether a batch certainly belongs here; a log that hears no looks closer."""
-        first = self.first_timestamp
-        return (
-            first is not None
-            and first >= 0
-            and max_timestamp - first <= config.max_segment_ms - self.roll_jitter_ms
-            and self.size + size <= config.segment_bytes
-            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and not self.index_full
-        )
-
     def append(self, buffer: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end. OSError leaves the segment unchanged."""
         position = self.size

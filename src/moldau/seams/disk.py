@@ -152,9 +152,13 @@ class RealFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         start = self._size
-        expected = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
-            written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], start)
+            if len(buffers) == 1:
+                expected = len(buffers[0])
+                written = os.pwrite(self._fd, buffers[0], start)
+            else:
+                expected = sum(map(len, buffers))
+                written = os.pwritev(self._fd, buffers[:_IOV_MAX], start)
             if written < expected:
                 self._append_rest(b"".join(buffers), written, start)
         except OSError:
