@@ -22,6 +22,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from moldau.broker.metadata_snapshots import voters_record
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum_snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.controller.errors import NotController
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum_fetches import QuorumFetches
+    from moldau.broker.quorum_voters import VoterChanges
     from moldau.log.log_manager import LogManager
     from moldau.wire.fetch import FetchFrame
 
@@ -154,9 +156,13 @@ class MetadataQuorum:
         # With everything committed; this is what the node shows and acts on.
         self.committed = EMPTY_IMAGE
         self.on_leader_change: list[Callable[[int | None, int], None]] = []
+        # Called once when the disk of the metadata fails: a node without metadata is of no use.
+        self.on_failure: list[Callable[[Exception], None]] = []
         self.is_leader = False
         self._applied = 0  # records below are in `committed`
         self._pending: deque[_Pending] = deque()
+        # Control records that somebody waits for: their offset, and whom to tell when they are committed.
+        self._commits: list[tuple[int, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -171,6 +177,7 @@ class MetadataQuorum:
         self._catch_up_to: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._fetches: QuorumFetches | None = None
+        self._voter_changes: VoterChanges | None = None
         self._download = SnapshotDownload(context.disk, self.files.folder)
         self._snapshots = SnapshotKeeper(self.files, config, executor)
 
@@ -250,6 +257,8 @@ class MetadataQuorum:
         Nothing is published yet: `committed` is what the node begins with."""
         self._is_opening = True
         self.files.open()
+        if founds_quorum(self._config) and self.files.is_new:
+            self.files.found(VoterSet((Voter(self._me, self._raft.endpoints),)))
         newest = self.files.latest_snapshot
         if newest is not None and newest.end_offset > 0:
             self.committed = self.latest = self.files.read_snapshot(newest).image
@@ -265,6 +274,21 @@ class MetadataQuorum:
         """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
         self._is_started = True
         self._settle()
+        if self._config.is_controller and not self._config.standalone and not self._config.voters:
+            self.voter_changes.start()
+
+    @property
+    def voter_changes(self) -> VoterChanges:
+        if self._voter_changes is None:
+            from moldau.broker.quorum_voters import VoterChanges
+
+            self._voter_changes = VoterChanges(self, self._config, self._clock)
+        return self._voter_changes
+
+    @property
+    def channels(self) -> Channels:
+        assert self._channels is not None, "a quorum of several needs a network"
+        return self._channels()
 
     async def wait_until_caught_up(self) -> None:
         """Until everything that was committed when the leader first told is in `committed`."""
@@ -294,6 +318,8 @@ class MetadataQuorum:
             self._timer.cancel()
         if self._fetches is not None:
             self._fetches.stop()
+        if self._voter_changes is not None:
+            await self._voter_changes.stop()
         for task in tuple(self._sending):
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -315,10 +341,22 @@ class MetadataQuorum:
         for record in records:
             builder.append(now_ms, None, encode_metadata_record(record, record_version(record, version)))
         batch = builder.finish()
-        last_offset = self.files.append_as_leader(batch, self.epoch)
+        try:
+            last_offset = self.files.append_as_leader(batch, self.epoch)
+        except LogError as error:
+            self._fail(error)
+            raise NotController("the disk of this controller failed: ask the next one") from error
         self.latest = apply(self.latest, records, offset=last_offset, epoch=self.epoch)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(last_offset, self.latest, done, len(batch), now_ms))
+        self._after_append()
+        return done
+
+    def append_voters(self, voters: VoterSet) -> asyncio.Future[None]:
+        """Another set of voters, which counts at once; the future is done when it is committed."""
+        offset = self.append_control([(ControlType.KRAFT_VOTERS, encode(voters_record(voters), 0))])
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commits.append((offset, done))
         self._after_append()
         return done
 
@@ -356,11 +394,20 @@ class MetadataQuorum:
         """Nothing appended since can be trusted to be on disk, and no promise can be kept: be silent from now on."""
         if not self._is_stopped:
             _log.error("this node no longer takes part in the metadata quorum, restart it", exc_info=error)
+        first = not self._is_stopped
         self._is_stopped = True
         self.is_leader = False
         self._fail_pending(error)
+        if first:
+            for listener in self.on_failure:
+                listener(error)
 
     def _fail_pending(self, error: Exception) -> None:
+        for _, done in self._commits:
+            if not done.done():
+                done.set_exception(error)
+                done.exception()
+        self._commits.clear()
         while self._pending:
             pending = self._pending.popleft()
             if not pending.done.done():
@@ -375,6 +422,8 @@ class MetadataQuorum:
             raise QuorumStopped("this node takes no part in the quorum: it stops, or the disk of its metadata failed")
         answer = question(self._clock.monotonic_ms())
         self._settle()
+        if self._is_stopped:  # what the answer promises is not on disk
+            raise QuorumStopped("the disk of this node's metadata failed")
         return answer
 
     def _settle(self) -> None:
@@ -391,7 +440,7 @@ class MetadataQuorum:
                     self._run(effect)
         except (OSError, LogError, RaftViolation) as error:
             self._fail(error)
-            raise
+            return
         finally:
             self._is_settling = False
         if self._is_started:
@@ -447,7 +496,13 @@ class MetadataQuorum:
             voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.voters],
             granting_voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.granting],
         )
-        self.append_control([(ControlType.LEADER_CHANGE, encode(change, version))])
+        records = [(ControlType.LEADER_CHANGE, encode(change, version))]
+        history = self.files.history
+        if version > 0 and history.latest_offset < 0:
+            # The voters are known from the snapshot the quorum was founded with, which only its founders have.
+            records.append((ControlType.KRAFT_VERSION, encode(m.KRaftVersionRecord(kraft_version=version), 0)))
+            records.append((ControlType.KRAFT_VOTERS, encode(voters_record(history.latest), 0)))
+        self.append_control(records)
 
     def _append_followed(self, records: bytes | memoryview, epoch: int) -> None:
         try:
@@ -483,6 +538,10 @@ class MetadataQuorum:
             self._applied = max(self._applied, offset)
         else:
             self._apply_from_log(offset)
+        for _, done in [each for each in self._commits if each[0] < offset]:
+            if not done.done():
+                done.set_result(None)
+        self._commits = [each for each in self._commits if each[0] >= offset]
         self._note_caught_up(offset)
         if self._is_started:
             self._snapshots.take_if_due(self.committed, self._applied)
@@ -552,7 +611,6 @@ class MetadataQuorum:
 
         request: Request = send.request
         config = self._config
-        assert self._channels is not None, "a quorum of several needs a network"
         try:
             wire = encode_request(
                 request,
@@ -560,7 +618,7 @@ class MetadataQuorum:
                 fetch_max_bytes=config.get_int("controller.quorum.fetch.max.bytes"),
                 snapshot_max_bytes=config.get_int("controller.quorum.fetch.snapshot.max.bytes"),
             )
-            response = await self._channels().call(
+            response = await self.channels.call(
                 send.address.host,
                 send.address.port,
                 wire,
@@ -608,6 +666,14 @@ def _without_repetition(effects: list[Effect]) -> list[Effect]:
             persist = None
         kept.append(effect)
     return kept if persist is None else [*kept, persist]
+
+
+def founds_quorum(config: BrokerConfig) -> bool:
+    """Whether this node, if it is new, begins a quorum of its own that others may join: it was told of no others."""
+    if config.standalone:
+        return True
+    mine = {address for _, address in _own_endpoints(config)}
+    return config.is_controller and not config.voters and set(_bootstrap(config)) <= mine
 
 
 def metadata_directory_id(logs: LogManager, config: BrokerConfig) -> bytes:

@@ -15,7 +15,9 @@ from moldau.broker.metadata_snapshots import (
     list_snapshots,
     read_snapshot,
     read_voters,
+    snapshot_batches,
     snapshot_name,
+    write_snapshot,
 )
 from moldau.controller.image import EMPTY_IMAGE
 from moldau.log.config import LogConfig
@@ -64,6 +66,22 @@ class QuorumLog:
         if self.log.log_start_offset > 0:
             self._start_at_a_snapshot()
         self._read_history()
+
+    @property
+    def is_new(self) -> bool:
+        return not self.snapshots and self.log.log_end_offset == 0 and not self.disk.exists(self._state_path)
+
+    def found(self, voters: VoterSet) -> None:
+        """Begin a quorum of these voters, as formatting does for Apache Kafka: they are in the snapshot of nothing."""
+        snapshot = SnapshotId(0, 0)
+        parts = snapshot_batches(EMPTY_IMAGE, snapshot, timestamp_ms=0, kraft_version=1, voters=voters)
+        write_snapshot(self.disk, self.folder, snapshot, parts)
+        self.snapshots = [snapshot]
+        self._read_history()
+
+    @property
+    def _state_path(self) -> str:
+        return f"{self.folder}/{QUORUM_STATE}"
 
     def _start_at_a_snapshot(self) -> None:
         """Segments are removed as a whole: what is left of the first one may begin before the oldest snapshot ends."""
@@ -247,13 +265,13 @@ class QuorumLog:
     # -- quorum-state
 
     def read_election_state(self) -> ElectionState:
-        path = f"{self.folder}/{QUORUM_STATE}"
+        path = self._state_path
         return decode_quorum_state(self.disk.read_file(path)) if self.disk.exists(path) else ElectionState()
 
     def write_election_state(self, state: ElectionState) -> None:
         voter_ids = [voter.key.id for voter in self.history.latest]
         data = encode_quorum_state(state, self.history.kraft_version, voter_ids)
-        self.disk.write_file_atomically(f"{self.folder}/{QUORUM_STATE}", data)
+        self.disk.write_file_atomically(self._state_path, data)
 
 
 __all__ = ["QUORUM_STATE", "TOPIC", "TOPIC_ID", "CorruptSnapshot", "QuorumLog"]

@@ -105,7 +105,7 @@ class Raft:
     ) -> None:
         self.me = me
         self._log = log
-        self._history = history
+        self.history = history
         self._settings = settings
         self._random = random
         self._bootstrap = bootstrap
@@ -153,7 +153,7 @@ class Raft:
 
     @property
     def voters(self) -> VoterSet:
-        return self._history.latest
+        return self.history.latest
 
     @property
     def is_voter(self) -> bool:
@@ -393,7 +393,7 @@ class Raft:
             assert role.high_watermark is not None
             self._raise_high_watermark(role.high_watermark)
         # Removed, and the removal is committed: the others go on without this node.
-        gone = not self.is_voter and (role.high_watermark or 0) > self._history.latest_offset
+        gone = not self.is_voter and (role.high_watermark or 0) > self.history.latest_offset
         if now_ms >= role.check_quorum_deadline_ms or gone:
             self.resign(now_ms)
             return

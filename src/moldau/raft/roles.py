@@ -63,7 +63,7 @@ class Unattached:
         if vote.pre_vote:
             return up_to_date
         if self.voted is not None:
-            return self.voted == vote.candidate
+            return self.voted.is_same(vote.candidate)
         return self.leader_id is None and up_to_date
 
 
@@ -96,7 +96,7 @@ class Prospective:
         if vote.pre_vote:
             return up_to_date
         if self.voted is not None:
-            return self.voted == vote.candidate
+            return self.voted.is_same(vote.candidate)
         return self.leader_id is None and up_to_date
 
 

@@ -7,7 +7,7 @@ cutting the log brings the former one back. `VoterHistory` keeps that straight.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.wire import ZERO_UUID
@@ -25,6 +25,12 @@ class ReplicaKey(NamedTuple):
 
     id: int
     directory_id: bytes = ZERO_UUID
+
+    def is_same(self, other: ReplicaKey) -> bool:
+        """As far as is known: with kraft.version 0 directories are not told, or not kept."""
+        return self.id == other.id and (
+            self.directory_id == other.directory_id or ZERO_UUID in (self.directory_id, other.directory_id)
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,8 +157,3 @@ class VoterHistory:
         """The log was replaced by a snapshot."""
         self._sets.clear()
         self._versions.clear()
-
-
-def moved(voter: Voter, endpoints: tuple[tuple[str, Address], ...], first: int, last: int) -> Voter:
-    """The same voter at other addresses, or with other kraft versions."""
-    return replace(voter, endpoints=endpoints, first_kraft_version=first, last_kraft_version=last)

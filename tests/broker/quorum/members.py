@@ -20,10 +20,19 @@ from moldau.log.context import LogContext
 from moldau.seams import FileRegion
 from moldau.seams.network import Disconnected, Payload
 from moldau.wire import Message, apis, decode_request, encode
+from moldau.wire import messages as m
 from moldau.wire.codec import decode
 from moldau.wire.fetch import decode_fetch_request, decode_fetch_response
 
-HANDLERS = {52: "vote", 53: "begin_quorum_epoch", 54: "end_quorum_epoch", 59: "fetch_snapshot"}
+HANDLERS = {
+    52: "vote",
+    53: "begin_quorum_epoch",
+    54: "end_quorum_epoch",
+    59: "fetch_snapshot",
+    80: "add_raft_voter",
+    81: "remove_raft_voter",
+    82: "update_raft_voter",
+}
 # Elections in a tenth of a second, so that tests need not wait; still long enough for a busy machine.
 QUICK = {
     "controller.quorum.election.timeout.ms": "200",
@@ -70,12 +79,18 @@ class World:
     root: Path
     size: int
     settings: dict[str, str] = field(default_factory=dict)
+    # Without fixed voters: node 1 founds the quorum, the others may join.
+    dynamic: bool = False
+    directory_ids: dict[int, bytes] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
 
     def config(self, node_id: int) -> Any:
         voters = ",".join(f"{each}@n{each}:{each}" for each in range(1, self.size + 1))
+        quorum = {"controller.quorum.voters": voters}
+        if self.dynamic:
+            quorum = {"controller.quorum.bootstrap.servers": "n1:1" if node_id == 1 else "n1:1,n2:2"}
         roles = "controller" if node_id <= self.size else "broker"
         listener = f"CONTROLLER://n{node_id}:{node_id}" if node_id <= self.size else f"PLAINTEXT://n{node_id}:{node_id}"
         return load_broker_config(
@@ -83,7 +98,7 @@ class World:
                 "process.roles": roles,
                 "node.id": str(node_id),
                 "controller.listener.names": "CONTROLLER",
-                "controller.quorum.voters": voters,
+                **quorum,
                 "listeners": listener,
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
                 "log.dirs": str(self.root / f"node{node_id}"),
@@ -103,7 +118,7 @@ class World:
             lambda before, after: published.append(after),
             self.executor,
             cluster_id="the-cluster",
-            directory_id=bytes([node_id]) * 16,
+            directory_id=self.directory_ids.get(node_id, bytes([node_id]) * 16),
             channels=lambda: channels,
         )
         member = Member(node_id, quorum, SimpleNamespace(metadata_log=quorum, config=config), published)
@@ -136,8 +151,13 @@ class World:
             if sender in self.cut or target in self.cut:
                 raise Disconnected("cut off")
             return decode_fetch_response(memoryview(frame), 5, version)
-        handle: Callable[..., Message] = import_module(f"moldau.broker.handlers.{HANDLERS[api.key]}").handle
+        if api.name == "ApiVersions":
+            levels = m.ApiVersionsResponse.SupportedFeatureKey("kraft.version", 0, 1)
+            return m.ApiVersionsResponse(supported_features=[levels])
+        handle: Callable[..., Any] = import_module(f"moldau.broker.handlers.{HANDLERS[api.key]}").handle
         response = handle(member.broker, call, decode_request(api.request, version, data))
+        if not isinstance(response, Message):
+            response = await response
         return decode(api.response, version, encode(response, version))
 
     # -- waiting

@@ -1,0 +1,125 @@
+"""Voters come and go while the quorum works (KIP-853, and KIP-1186 for controllers that join by themselves)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+from tests.broker.quorum.members import Member, World
+from tests.broker.quorum.test_quorum import run, topic
+from tests.broker.quorum.test_snapshots import OFTEN
+
+JOINING = {"controller.quorum.auto.join.enable": "true"}
+
+
+async def ask_leader(world: World, request: Any) -> Any:
+    return await world.deliver(0, (await world.leader()).node_id, request)
+
+
+def adding(node_id: int) -> m.AddRaftVoterRequest:
+    listener = m.AddRaftVoterRequest.Listener("CONTROLLER", f"n{node_id}", node_id)
+    return m.AddRaftVoterRequest("the-cluster", 20_000, node_id, bytes([node_id]) * 16, [listener])
+
+
+async def until_added(world: World, node_id: int) -> None:
+    while (code := (await ask_leader(world, adding(node_id))).error_code) != ErrorCode.NONE:
+        assert code == ErrorCode.REQUEST_TIMED_OUT  # it has not caught up yet
+
+
+def voter_ids(member: Member) -> list[int]:
+    return [each.key.id for each in member.quorum.voters]
+
+
+def test_the_founder_adds_voters_and_is_removed_in_the_end(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.start(1)
+        founder = await world.bootstrap()
+        assert founder.quorum.kraft_version == 1
+        state = json.loads((tmp_path / "node1" / "__cluster_metadata-0" / "quorum-state").read_bytes())
+        assert (state["data_version"], state["votedId"]) == (1, 1)
+        for node_id in (2, 3):
+            world.start(node_id)
+            await until_added(world, node_id)
+        assert (await ask_leader(world, adding(2))).error_code == ErrorCode.DUPLICATE_VOTER
+        await founder.quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+        await world.until(lambda: all(voter_ids(each) == [1, 2, 3] for each in world.members.values()))
+
+        # A voter with another disk is another voter.
+        wrong = m.RemoveRaftVoterRequest("the-cluster", 1, b"x" * 16)
+        assert (await ask_leader(world, wrong)).error_code == ErrorCode.VOTER_NOT_FOUND
+        right = m.RemoveRaftVoterRequest("the-cluster", 1, b"\1" * 16)
+        assert (await ask_leader(world, right)).error_code == ErrorCode.NONE
+        await world.until(lambda: not founder.quorum.is_leader)
+        leader = await world.leader()
+        assert leader.node_id in (2, 3)
+        assert voter_ids(leader) == [2, 3]
+        await world.stop(1)
+        await leader.quorum.append(topic(2))
+        await world.until(lambda: world.all_have("t2"))
+
+    run(World(tmp_path, 3, dynamic=True), scenario)
+
+
+def test_controllers_join_by_themselves_also_with_a_new_disk(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        await world.bootstrap()
+        await world.until(lambda: all(voter_ids(each) == [1, 2, 3] for each in world.members.values()))
+        await world.until(lambda: world.active() is not None)
+
+        leader = await world.leader()
+        lost = next(node_id for node_id in (3, 2, 1) if node_id != leader.node_id)
+        await world.stop(lost)
+        for each in (tmp_path / f"node{lost}" / "__cluster_metadata-0").iterdir():
+            each.unlink()
+        world.directory_ids[lost] = b"new disk" * 2
+        again = world.start(lost)
+
+        def is_back() -> bool:
+            voter = again.quorum.voters.get(lost)
+            return voter is not None and voter.key.directory_id == b"new disk" * 2
+
+        await world.until(is_back)
+        await (await world.leader()).quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+
+    run(World(tmp_path, 3, JOINING, dynamic=True), scenario)
+
+
+def test_voters_are_in_snapshots_and_survive_a_restart_of_all(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        await world.bootstrap()
+        await world.until(lambda: all(voter_ids(each) == [1, 2, 3] for each in world.members.values()))
+        leader = await world.leader()
+        for number in range(80):
+            await leader.quorum.append(topic(number))
+        await world.until(lambda: world.all_have("t79"))
+        await world.until(lambda: all(each.quorum.log.log_start_offset > 0 for each in world.members.values()))
+        for node_id in (1, 2, 3):
+            await world.stop(node_id)
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        assert all(voter_ids(each) == [1, 2, 3] for each in world.members.values())
+        await (await world.leader()).quorum.append(topic(100))
+        await world.until(lambda: world.all_have("t100"))
+
+    run(World(tmp_path, 3, {**JOINING, **OFTEN}, dynamic=True), scenario)
+
+
+def test_fixed_voters_cannot_be_changed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.start(1)
+        await world.bootstrap()
+        assert (await ask_leader(world, adding(2))).error_code == ErrorCode.UNSUPPORTED_VERSION
+        wrong = adding(2)
+        wrong.cluster_id = "another"
+        assert (await ask_leader(world, wrong)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    run(World(tmp_path, 1), scenario)
