@@ -29,7 +29,7 @@ from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import adopt, find_cluster_id, known_cluster_id
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.protection import refuse_missing_protection
-from moldau.broker.quorum import MetadataQuorum, metadata_directory_id
+from moldau.broker.quorum import MetadataQuorum, founds_quorum, metadata_directory_id
 from moldau.broker.registration import BrokerLifecycle, register_controller
 from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager
@@ -182,7 +182,7 @@ class Node:
         dirs = broker.logs.online_dirs
         cluster_id = known_cluster_id(dirs, config.node_id)
         if cluster_id is None:
-            alone = config.standalone
+            alone = founds_quorum(config)
             cluster_id = uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.channels)
         adopt(dirs, cluster_id, config.node_id, self.disk, self.random)
         broker.cluster_id = cluster_id
