@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from moldau.broker.replicas import ReplicaManager
     from moldau.broker.telemetry import Telemetry
     from moldau.broker.transaction_coordinator import TransactionCoordinator
+    from moldau.broker.txn_verifier import RemoteCoordinators
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Broker:
     _groups: GroupCoordinator | None = None
     _transactions: TransactionCoordinator | None = None
     _producer_ids: ProducerIds | None = None
+    _remote_coordinators: RemoteCoordinators | None = None
     _telemetry: Telemetry | None = None
     _channels: Channels | None = None
     _image_changed: asyncio.Future[None] | None = None
@@ -147,7 +149,18 @@ class Broker:
         if self._transactions is not None or "__transaction_state" in image.topics:
             self.transactions.apply(delta)
 
+    @property
+    def remote_coordinators(self) -> RemoteCoordinators:
+        """Transaction coordinators on other brokers."""
+        if self._remote_coordinators is None:
+            from moldau.broker.txn_verifier import RemoteCoordinators
+
+            self._remote_coordinators = RemoteCoordinators(self)
+        return self._remote_coordinators
+
     def stop_coordinators(self) -> None:
+        if self._remote_coordinators is not None:
+            self._remote_coordinators.stop()
         if self._groups is not None:
             self._groups.stop()
         if self._transactions is not None:
@@ -156,6 +169,15 @@ class Broker:
     @property
     def node_id(self) -> int:
         return self.config.node_id
+
+    def endpoint_of(self, node_id: int) -> tuple[str, int] | None:
+        """Where brokers reach that broker; None if it is not registered."""
+        registered = self.image.brokers.get(node_id)
+        name = self.config.inter_broker_listener_name
+        for each in registered.endpoints if registered is not None else ():
+            if each.name == name:
+                return each.host, each.port
+        return None
 
     def is_controller_listener(self, name: str) -> bool:
         """Whether the quorum's members come there, and not clients of brokers."""

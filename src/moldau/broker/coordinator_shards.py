@@ -5,6 +5,7 @@ keep the loop from everything else; whoever asks meanwhile is told to come back.
 
 Invariants
 - A shard serves the leader epoch it was loaded in. With another epoch, another log or no leadership it is dropped.
+- A shard is made only of what was committed, so that another leader cannot lack what this one acted upon.
 - A shard has seen everything in its partition, markers included: it becomes active in the turn of the loop in which
   the end of the log was reached.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from moldau.broker.coordinator_log import coordinator_batch
@@ -34,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _SLICE_MS = 20
 _RELOAD_SECONDS = 0.1
+_COMMIT_WAIT_MS = 60_000
 
 
 class Shard(Protocol):
@@ -145,7 +148,19 @@ class LedShards(Generic[S]):
         if leads:
             assert partition is not None
             load = self._loading[index] = _Load(partition, partition.leader_epoch, self._load(partition))
+            self._begin(load)
+
+    def _begin(self, load: _Load[S], _: bool = False) -> None:
+        """Once all there is in the log is committed: a shard acts on what it has read, and that must not be undone."""
+        if self._loading.get(load.partition.index) is not load:
+            return
+        log = load.partition.log
+        if log.high_watermark >= log.log_end_offset:
             self._go_on(load)
+        else:
+            when_committed(
+                self._broker, load.partition, log.log_end_offset, _COMMIT_WAIT_MS, partial(self._begin, load)
+            )
 
     def _go_on(self, load: _Load[S]) -> None:
         index = load.partition.index

@@ -139,11 +139,18 @@ class GroupCoordinator:
         """An append failed: what the shard believes may not be in the log."""
         self._shards.reload(shard, error)
 
-    def handle(self, call: Call, group_id: str, request: Message, answer: Answer) -> None:
-        """Give a request to the group's shard; `answer` is called with its response, now or later."""
-        self.handle_in(self.partition_for(group_id), call, request, answer)
+    def handle(
+        self, call: Call, group_id: str, request: Message, answer: Answer, *, guard: object | None = None
+    ) -> None:
+        """Give a request to the group's shard; `answer` is called with its response, now or later.
 
-    def handle_in(self, index: int, call: Call, request: Message, answer: Answer) -> None:
+        `guard` is the log's, taken before the transaction coordinator was asked about this request.
+        """
+        self.handle_in(self.partition_for(group_id), call, request, answer, guard=guard)
+
+    def handle_in(
+        self, index: int, call: Call, request: Message, answer: Answer, *, guard: object | None = None
+    ) -> None:
         shard = self._shards.get(index)
         if shard is None:
             answer(refusal(request, self._shards.why_missing(index)))
@@ -153,7 +160,7 @@ class GroupCoordinator:
             self._next_request_id, call.version, call.client_id or "", call.client_host, call.principal
         )
         shard.requests[context.request_id] = (request, answer)
-        shard.carry_out(shard.state.handle(request, context, self.now()))
+        shard.carry_out(shard.state.handle(request, context, self.now()), guard)
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was written to the offsets partition: pending offsets become visible, or vanish.
@@ -194,11 +201,11 @@ class _ActiveShard:
         self.carry_out(self.state.on_metadata(view_of(self._broker.image), TopicsDelta(), now))
         self.carry_out(self.state.on_loaded(now))
 
-    def carry_out(self, effects: Effects) -> None:
+    def carry_out(self, effects: Effects, guard: object | None = None) -> None:
         if self._is_dropped:
             return
         for records in _batches(effects):
-            error = self._append(effects, records)
+            error = self._append(effects, records, guard)
             if error is not None:
                 if effects.producer is not None:
                     self._refuse(effects, error)  # not applied yet: nothing else is lost
@@ -227,12 +234,10 @@ class _ActiveShard:
             on_done
         )
 
-    def _append(self, effects: Effects, records: Sequence[Record]) -> ErrorCode | None:
-        options = guard = None
+    def _append(self, effects: Effects, records: Sequence[Record], guard: object | None) -> ErrorCode | None:
+        options = None
         if effects.producer is not None:
-            # The handler had the transaction verified just before, in the same turn of the loop.
             producer = effects.producer
-            guard = self.partition.log.start_verification(producer.producer_id, -1, producer.producer_epoch)
             options = BatchOptions(
                 producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )

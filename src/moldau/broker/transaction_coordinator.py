@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator_log import read_batches
 from moldau.broker.coordinator_shards import LedShards, Loading, append_records, when_committed
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
-from moldau.broker.txn_markers import Marker, write_marker
+from moldau.broker.txn_markers import Marker, MarkerSender
 from moldau.broker.wake_up import WakeUp
 from moldau.controller.delta import ImageDelta
 from moldau.controller.features import TRANSACTION_VERSION
@@ -52,6 +52,7 @@ class TransactionCoordinator:
             broker, TOPIC, "transaction.state.log.num.partitions", self._load, self._start
         )
         self._next_request_id = 0
+        self._markers = MarkerSender(broker)
 
     @property
     def shards(self) -> list[TransactionShard]:
@@ -61,6 +62,11 @@ class TransactionCoordinator:
     def is_loading(self) -> bool:
         """Whether some shard cannot answer yet."""
         return len(self._shards) < len(self._shards.indexes)
+
+    def leader_for(self, transactional_id: str) -> int | None:
+        """The broker that coordinates the id; None if nobody does at the moment."""
+        image = self._broker.image.partition(TOPIC, self._shards.partition_for(transactional_id))
+        return None if image is None or image.leader < 0 else image.leader
 
     def shard_for(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """The shard of an id, or why there is none here."""
@@ -91,7 +97,7 @@ class TransactionCoordinator:
             for key, value in batch.records:
                 state.replay(key, value)
             yield
-        return _ActiveShard(broker, partition, state)
+        return _ActiveShard(broker, partition, state, self._markers)
 
     def _start(self, shard: _ActiveShard) -> None:
         shard.state.transaction_version = self._transaction_version()
@@ -127,6 +133,7 @@ class TransactionCoordinator:
 
     def stop(self) -> None:
         self._shards.stop()
+        self._markers.stop()
 
 
 def now_of(broker: Broker) -> Now:
@@ -136,8 +143,9 @@ def now_of(broker: Broker) -> Now:
 class _ActiveShard:
     """A shard, its partition, its timer, and the requests it has not answered."""
 
-    def __init__(self, broker: Broker, partition: Partition, state: TransactionShard) -> None:
+    def __init__(self, broker: Broker, partition: Partition, state: TransactionShard, markers: MarkerSender) -> None:
         self._broker = broker
+        self._markers = markers
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.state = state
@@ -192,26 +200,25 @@ class _ActiveShard:
             self.carry_out(self.state.on_append(token, error, now_of(self._broker)))
 
     def _write_markers(self, marker: TxnMarker) -> None:
-        """Here every partition is led by this node, or is gone."""
-        results: dict[TopicPartition, ErrorCode] = {}
-        gone: list[TopicPartition] = []
-        for place in marker.partitions:
-            if self._broker.image.partition(place.topic, place.partition) is None:
-                gone.append(place)
-                continue
-            wanted = Marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.committed,
-                marker.transaction_version,
-            )
-            results[place] = write_marker(self._broker, place.topic, place.partition, wanted)
-        now = now_of(self._broker)
+        gone = [place for place in marker.partitions if self._broker.image.partition(*place) is None]
+        there = [place for place in marker.partitions if place not in gone]
+        wanted = Marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.committed,
+            marker.transaction_version,
+        )
+
+        def on_results(results: Mapping[TopicPartition, ErrorCode]) -> None:
+            if not self._is_dropped:
+                now = now_of(self._broker)
+                self.carry_out(self.state.on_marker_results(marker.transactional_id, marker.token, results, now))
+
         if gone:
+            now = now_of(self._broker)
             self.carry_out(self.state.on_partitions_deleted(marker.transactional_id, marker.token, gone, now))
-        if results:
-            self.carry_out(self.state.on_marker_results(marker.transactional_id, marker.token, results, now))
+        self._markers.write(wanted, there, on_results)
 
     def _tick(self) -> None:
         self.carry_out(self.state.tick(now_of(self._broker)))

@@ -19,6 +19,7 @@ from moldau.wire.produce import ProduceFrame
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
 
 _ASK_VERSION = 5  # of AddPartitionsToTxn, as brokers use it among themselves
 Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -49,6 +50,9 @@ def ask_coordinator(
     answer: Callable[[ErrorCode], None],
 ) -> None:
     """Verify that the place (topic, partition) is in the producer's transaction, or add it."""
+    if broker.transactions.leader_for(transactional_id) != broker.node_id:
+        broker.remote_coordinators.ask(transactional_id, producer, place, operation, answer)
+        return
     add = operation is Operation.ADD_PARTITION
     topic, index = place
     request = Transaction(
@@ -71,15 +75,17 @@ def ask_coordinator(
 
 def verify_produce(
     broker: Broker,
+    call: Call,
     request: ProduceFrame,
-    version: int,
     then: Callable[[ProduceFrame, dict[Key, Verified]], None],
 ) -> None:
     """Ask about every partition whose transaction is not open yet, then go on.
 
-    The frame belongs to the network room: if any answer has to be waited for, the batches are copied out of it.
+    The frame belongs to the network room: if any answer has to be waited for, the batches are copied out of it, and
+    the connection's next request waits too, since batches must be appended in the order they were sent.
     """
-    operation = produce_operation(version)
+    operation = produce_operation(call.version)
+    is_paused = False
     found: dict[Key, Verified] = {}
     waiting = 1  # this function itself
 
@@ -88,6 +94,8 @@ def verify_produce(
         waiting -= 1
         if waiting == 0:
             then(request, found)
+            if is_paused and not call.connection.is_closed:
+                call.connection.resume_dispatch()
 
     for key, partition, producer, guard in _to_ask(broker, request, operation):
         waiting += 1
@@ -105,6 +113,8 @@ def verify_produce(
             answer=on_answer,
         )
     if waiting > 1:
+        is_paused = True
+        call.connection.pause_dispatch()
         request = request._replace(
             topics=[
                 (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])

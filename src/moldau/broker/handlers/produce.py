@@ -50,9 +50,7 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
     else:
         from moldau.broker.txn_verification import verify_produce
 
-        verify_produce(
-            broker, request, call.version, lambda checked, verified: _append(broker, call, checked, verified)
-        )
+        verify_produce(broker, call, request, lambda checked, verified: _append(broker, call, checked, verified))
 
 
 def _is_transactional(request: ProduceFrame) -> bool:

@@ -45,18 +45,25 @@ def handle(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> Non
 
     def on_verified(error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
-            broker.groups.handle(call, request.group_id, request, answer)
+            broker.groups.handle(call, request.group_id, request, answer, guard=guard)
         else:
             answer(refusal(request, txn_offset_commit_error(error)))
 
     if not request.topics:
         answer(m.TxnOffsetCommitResponse())
         return
+    index = broker.groups.partition_for(request.group_id)
+    # Before asking: a marker that comes between the coordinator's yes and the append makes it worthless.
+    partition = broker.replicas.get(OFFSETS_TOPIC, index)
+    if partition is None or not partition.is_leader:
+        answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+        return
+    guard = partition.log.start_verification(request.producer_id, -1, request.producer_epoch)
     ask_coordinator(
         broker,
         request.transactional_id,
         (request.producer_id, request.producer_epoch),
-        (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id)),
+        (OFFSETS_TOPIC, index),
         operation=txn_offset_commit_operation(call.version),
         answer=on_verified,
     )
