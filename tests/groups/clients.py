@@ -181,8 +181,9 @@ class ConsumerClient:
     owned: set[TopicPartition] = field(default_factory=set)
     assigned: set[TopicPartition] = field(default_factory=set)
     impatient: bool = False
-    """Does not ask for all after it gave up waiting for an answer."""
+    """Does not ask for all after it gave up waiting for an answer, and confirms only what changes what it owns."""
     must_say_all: bool = True
+    has_new_target: bool = False
     owned_changed: bool = False
     awaiting: bool = False
     dead: bool = False
@@ -198,7 +199,8 @@ class ConsumerClient:
         if self.epoch == 0:
             self.owned, self.assigned = set(), set()
         if self.must_say_all or self.epoch == 0:
-            request.rebalance_timeout_ms = REBALANCE_MS
+            # Long for the impatient: nobody may be waiting for this timeout to learn what it missed.
+            request.rebalance_timeout_ms = REBALANCE_MS * (100 if self.impatient else 1)
             request.subscribed_topic_names = self.topics
             request.subscribed_topic_regex = self.regex or ""
         if self.must_say_all or self.owned_changed or self.epoch == 0:
@@ -210,9 +212,10 @@ class ConsumerClient:
 
     def settle(self) -> None:
         """Give up what is no longer assigned, take what is."""
-        if not self.awaiting and self.owned != self.assigned:
+        if not self.awaiting and (self.owned != self.assigned or (self.has_new_target and not self.impatient)):
             self.owned = set(self.assigned)
             self.owned_changed = True
+            self.has_new_target = False
 
     def on_answer(self, answer: Message) -> None:
         assert isinstance(answer, m.ConsumerGroupHeartbeatResponse)
@@ -222,13 +225,17 @@ class ConsumerClient:
             self.epoch = answer.member_epoch
             self.must_say_all, self.owned_changed = False, False
             if answer.assignment is not None:
-                self.assigned = {
+                target = {
                     (topic.topic_id.rstrip(b"\0").decode(), index)
                     for topic in answer.assignment.topic_partitions
                     for index in topic.partitions
                 }
+                self.has_new_target = self.has_new_target or target != self.assigned
+                self.assigned = target
         elif error in {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}:
             self.epoch, self.owned, self.assigned = 0, set(), set()
+        elif error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            self.on_new_coordinator()
         elif error in {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID}:
             self.dead, self.owned = True, set()
         else:

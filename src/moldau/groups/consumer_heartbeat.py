@@ -126,6 +126,8 @@ def _heartbeat(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, cont
     check_room(state, seen, request.member_id)
     check_regex_of(seen, request.subscribed_topic_regex)
     former = _member_to_check(seen, request, owned, joining=joining)
+    if former is not None and owned is None:
+        _ask_what_it_owns(state, seen, former)
 
     # Nothing has changed so far, and nothing can fail from here on.
     group = _enter_group(state, request.group_id, seen)
@@ -141,8 +143,7 @@ def _heartbeat(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, cont
         state, group, group.members[member_id], subscription_changed=subscription_changed, owned=owned
     )
     restart_session(state, group, updated)
-    override = state.overrides(group.group_id).consumer_heartbeat_interval_ms
-    interval_ms = state.config.consumer_heartbeat_interval_ms if override is None else override
+    interval_ms = _heartbeat_interval_ms(state, group.group_id)
     response = m.ConsumerGroupHeartbeatResponse(
         member_id=member_id, member_epoch=updated.member_epoch, heartbeat_interval_ms=interval_ms
     )
@@ -155,6 +156,26 @@ def _heartbeat(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, cont
         response.assignment = assignment_for_response(updated.assigned)
         delivery.told_ms = state.now.monotonic_ms
     state.respond(context.request_id, response)
+
+
+def _heartbeat_interval_ms(state: ShardState, group_id: str) -> int:
+    override = state.overrides(group_id).consumer_heartbeat_interval_ms
+    return state.config.consumer_heartbeat_interval_ms if override is None else override
+
+
+def _ask_what_it_owns(state: ShardState, group: ConsumerGroup, member: ConsumerMember) -> None:
+    """A member that is to give up what it may never have heard of has nothing to do, and so confirms nothing.
+
+    This error makes every client say everything in its next heartbeat; nothing else does.
+    """
+    delivery = group.deliveries.get(member.member_id)
+    if member.state is not MemberState.UNREVOKED_PARTITIONS or delivery is None:
+        return
+    interval_ms = _heartbeat_interval_ms(state, group.group_id)
+    if delivery.must_ask(member.assigned.keys(), interval_ms, state.now.monotonic_ms):
+        delivery.told_ms = state.now.monotonic_ms
+        restart_session(state, group, member)
+        raise GroupFailure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Say again which partitions you own.")
 
 
 def _leave(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:

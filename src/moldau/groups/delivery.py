@@ -28,6 +28,15 @@ class Delivery:
 
     def is_due(self, assigned: Set[TopicPartition], interval_ms: int, now_ms: float) -> bool:
         """Must the assignment be told, although it is not new?"""
-        if self.told_ms is None or self.reported == assigned:
-            return False
-        return now_ms - self.told_ms >= interval_ms
+        return self.reported != assigned and self._is_long_ago(interval_ms, now_ms)
+
+    def must_ask(self, assigned: Set[TopicPartition], interval_ms: int, now_ms: float) -> bool:
+        """Of a member that has to give up partitions: would telling it change nothing, in its view?
+
+        It was given partitions, which were taken back before it said that it has them. If it missed both, or did not
+        get round to the first, it owns what it is assigned.
+        """
+        return self.reported == assigned and self._is_long_ago(interval_ms, now_ms)
+
+    def _is_long_ago(self, interval_ms: int, now_ms: float) -> bool:
+        return self.told_ms is not None and now_ms - self.told_ms >= interval_ms
