@@ -97,10 +97,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._available_now if self._available_now is not None else self._ask_latest(begin)
         self._latest = latest
         end = latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, latest)
-        if end == begin:
-            return start
-        is_first = self._initial is not None and start == to_json(self._initial)
-        return to_json(end, start=begin if is_first else None)
+        if self._initial is not None and start == to_json(self._initial):
+            return to_json(
+                end, start=begin
+            )  # even if nothing is new: Spark runs an empty first batch and keeps its end
+        return start if end == begin else to_json(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:

@@ -1,0 +1,168 @@
+"""Spark on topics: our source and sink beside Spark's own Kafka connector, in one session, on one broker, in turns.
+
+Every figure is rows per second of a whole batch query, planning and task start included, the median of some rounds
+after one that does not count (JIT, imports). The connector is the newest on Maven (tests/interop/peers/spark).
+"""
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
+
+from benchmarks.broker import QUIET, Server, moldau
+from benchmarks.rows import Row
+from moldau.spark import session
+from tests.interop.spark_connector import connector_jars
+
+ROUNDS = int(os.environ.get("SPARK_BENCH_ROUNDS", "5"))
+SCALE = float(os.environ.get("SPARK_BENCH_SCALE", "1"))
+PARTITIONS = 2
+PEER = "Spark's connector"
+OURS, THEIRS = "moldau", "kafka"
+TARGET = ">= 1.0x"
+
+
+@dataclass(slots=True, frozen=True)
+class Data:
+    """A topic full of records of one size and compression."""
+
+    size: int
+    codec: str
+    count: int
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.size}-{self.codec}"
+
+    @property
+    def name(self) -> str:
+        shape = "1 KB" if self.size == 1000 else f"{self.size} B"
+        return f"{shape}, {self.codec}" if self.codec != "none" else f"{shape}, not compressed"
+
+
+DATA = [
+    Data(size, codec, int(SCALE * count))
+    for size, count in ((100, 2_000_000), (1000, 400_000))
+    for codec in ("none", "lz4", "zstd")
+]
+
+
+def values(size: int) -> list[bytes]:
+    """Some thousand different JSON events of exactly this size: text as compressible as text is."""
+    chance = random.Random(1)
+    words = ["login", "search", "order", "payment", "logout", "click", "view", "error"]
+    found = []
+    for number in range(4_000):
+        text = f'{{"user":{chance.randrange(10**6)},"event":"{chance.choice(words)}","n":{number},"note":"'
+        while len(text) < size:
+            text += f"{chance.choice(words)} {chance.randrange(10**4)} "
+        found.append((text[: size - 2] + '"}').encode())
+    return found
+
+
+def fill(server: Server, data: Data) -> None:
+    make_topic(server, data.topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap_servers,
+            "compression.type": data.codec,
+            "linger.ms": 20,
+            "batch.size": 1 << 17,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            **QUIET,
+        }
+    )
+    events = values(data.size)
+    for number in range(data.count):
+        while True:
+            try:
+                producer.produce(data.topic, events[number % len(events)], partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number & 0xFFF == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def make_topic(server: Server, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, **QUIET})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result(30)
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    jars = ",".join(map(str, connector_jars()))
+    spark = session("bench", master="local[2]", config={"spark.jars": jars, "spark.driver.memory": "2g"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def source(spark: SparkSession, server: Server, data: Data, kind: str) -> DataFrame:
+    reader = spark.read.format(kind).option("kafka.bootstrap.servers", server.bootstrap_servers)
+    return reader.option("subscribe", data.topic).load()
+
+
+def to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def to_windowed_count(frame: DataFrame) -> None:
+    counts = frame.groupBy(window("timestamp", "1 second")).count()
+    counts.write.format("noop").mode("overwrite").save()
+
+
+def seconds(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def compare(name: str, data: Data, work: Callable[[str], None]) -> Row:
+    """Rounds in turns, so that whatever else the machine does hits both."""
+    times: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    for turn in range(ROUNDS + 1):
+        for kind, taken in times.items():
+            elapsed = seconds(lambda kind=kind: work(kind))  # type: ignore[misc]  # bound now
+            if turn:
+                taken.append(elapsed)
+    rates = {kind: data.count / statistics.median(taken) for kind, taken in times.items()}
+    row = Row(f"{name}, {data.name}", rates[OURS], "rows/s", {PEER: rates[THEIRS]}, TARGET)
+    print(f"  {row.name}: {rates[OURS]:,.0f} against {rates[THEIRS]:,.0f}", flush=True)
+    return row
+
+
+def topic_to_topic(spark: SparkSession, server: Server, data: Data, kind: str) -> None:
+    frame = source(spark, server, data, kind).select("key", "value", "partition")
+    writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", server.bootstrap_servers)
+    writer.option("kafka.compression.type", data.codec).option("topic", f"{data.topic}-{kind}").save()
+
+
+def rows() -> list[Row]:
+    found: list[Row] = []
+    with moldau({"log.retention.bytes": str(1 << 31)}) as server, spark_session() as spark:
+        for data in DATA:
+            fill(server, data)
+            reads = {"source to noop": to_noop, "source to windowed count": to_windowed_count}
+            for name, work in reads.items():
+                found.append(
+                    compare(name, data, lambda kind, work=work, data=data: work(source(spark, server, data, kind)))  # type: ignore[misc]  # bound now
+                )
+            for kind in (OURS, THEIRS):
+                make_topic(server, f"{data.topic}-{kind}")
+            found.append(
+                compare("topic to topic", data, lambda kind, data=data: topic_to_topic(spark, server, data, kind))
+            )  # type: ignore[misc]  # bound now
+    return found
