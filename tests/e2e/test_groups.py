@@ -404,7 +404,8 @@ def test_aiokafka_members_share_and_take_over(bootstrap: str, assignor: Any) -> 
 
 
 @pytest.mark.timeout(120)
-def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str, protocol: str) -> None:
     """Members join and leave at random while records flow: every record is processed at least once."""
     partitions, records, seconds = 200, 4_000, 8.0
     topic, group = create_topic(bootstrap, "crowded", partitions), fresh("group")
@@ -417,7 +418,9 @@ def test_fifty_members_come_and_go_over_two_hundred_partitions(bootstrap: str) -
 
     def live(lifetime_seconds: float) -> None:
         end = time.monotonic() + lifetime_seconds
-        settings = {"enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
+        settings: dict[str, Any] = {"enable.auto.commit": False, "group.protocol": protocol}
+        if protocol == "classic":
+            settings["partition.assignment.strategy"] = "cooperative-sticky"
         try:
             with consumer(bootstrap, group, topic, **settings) as member:
                 joined["members"] += 1

@@ -80,6 +80,7 @@ class LedShards(Generic[S]):
         self._started = started
         self._active: dict[int, S] = {}
         self._loading: dict[int, _Load[S]] = {}
+        self._is_stopped = False
 
     def __iter__(self) -> Iterator[S]:
         return iter([shard for _, shard in sorted(self._active.items())])
@@ -129,6 +130,7 @@ class LedShards(Generic[S]):
             self._broker.loop.call_later(_RELOAD_SECONDS, self._follow, index)
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._loading.clear()
         active, self._active = self._active, {}
         for shard in active.values():
@@ -136,6 +138,8 @@ class LedShards(Generic[S]):
 
     def _follow(self, index: int) -> None:
         """Hold a shard for the partition exactly if this node leads it, for the epoch in which it does."""
+        if self._is_stopped:
+            return
         partition = self._broker.replicas.get(self._topic, index)
         leads = partition is not None and partition.is_leader
         current = self._active.get(index) or self._loading.get(index)

@@ -160,7 +160,13 @@ class GroupCoordinator:
             self._next_request_id, call.version, call.client_id or "", call.client_host, call.principal
         )
         shard.requests[context.request_id] = (request, answer)
-        shard.carry_out(shard.state.handle(request, context, self.now()), guard)
+        try:
+            effects = shard.state.handle(request, context, self.now())
+        except Exception:  # half done: what the shard believes is not in the log. The caller answers.
+            del shard.requests[context.request_id]
+            self.reload(shard, ErrorCode.NOT_COORDINATOR)
+            raise
+        shard.carry_out(effects, guard)
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was written to the offsets partition: pending offsets become visible, or vanish.

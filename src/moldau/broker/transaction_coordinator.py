@@ -127,7 +127,13 @@ class TransactionCoordinator:
         offsets_partition = self._broker.groups.partition_for(group_id) if group_id else -1
         context = RequestContext(self._next_request_id, api_version, offsets_partition)
         shard.answers[context.request_id] = answer
-        shard.carry_out(shard.state.handle(request, context, now_of(self._broker)))
+        try:
+            effects = shard.state.handle(request, context, now_of(self._broker))
+        except Exception:  # half done: what the shard believes is not in the log. The caller answers.
+            del shard.answers[context.request_id]
+            self._shards.reload(shard, ErrorCode.NOT_COORDINATOR)
+            raise
+        shard.carry_out(effects)
         self._broker.producer_ids.prefetch()
         return ErrorCode.NONE
 
