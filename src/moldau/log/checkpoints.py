@@ -31,11 +31,11 @@ _ID_BYTES = 16
 
 def _read_table(disk: Disk, path: str, columns: int) -> list[list[str]]:
     """The rows of a checkpoint file: a version, a count, then `count` rows. No file, no rows."""
-    if not disk.exists(path):
-        return []
     try:
         lines = disk.read_file(path).decode("utf-8").split("\n")
         version, count = int(lines[0]), int(lines[1])
+    except FileNotFoundError:
+        return []
     except (ValueError, IndexError) as error:
         raise CorruptCheckpoint(f"{path} does not start with a version and a count") from error
     rows = [line.split(" ") for line in lines[2:] if line]
@@ -95,9 +95,10 @@ def uuid_bytes(text: str) -> bytes:
 def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     """The topic id in `partition.metadata`; None if there is no such file."""
     path = f"{folder}/{PARTITION_METADATA}"
-    if not disk.exists(path):
+    try:
+        text = disk.read_file(path).decode(errors="replace")
+    except FileNotFoundError:
         return None
-    text = disk.read_file(path).decode(errors="replace")
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise CorruptCheckpoint(f"{path} does not hold a topic id")

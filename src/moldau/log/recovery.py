@@ -86,10 +86,7 @@ class _Opening:
     def open(
         self, topic: str, partition: int, recovery_point: int, log_start_offset: int, *, clean: bool
     ) -> PartitionLog:
-        created = not self._disk.exists(self._folder)
-        if created:
-            self._disk.make_dirs(self._folder)
-        self._scan()
+        created = self._scan()
         self._finish_swaps()
         segments = self._load_segments()
         self._snapshots = Snapshots(self._disk, self._folder, self._snapshot_offsets())
@@ -133,10 +130,15 @@ class _Opening:
 
     # -- files
 
-    def _scan(self) -> None:
-        """See what is there; remove what a crash left unfinished."""
+    def _scan(self) -> bool:
+        """See what is there; remove what a crash left unfinished. Whether the folder had to be made."""
+        try:
+            found = self._disk.scan_dir(self._folder)
+        except FileNotFoundError:
+            self._disk.make_dirs(self._folder)
+            return True
         cleaned = []
-        for name, size, is_dir in self._disk.scan_dir(self._folder):
+        for name, size, is_dir in found:
             if is_dir:
                 continue
             if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
@@ -153,6 +155,7 @@ class _Opening:
             for name in [name for name in self._sizes if name.endswith(SWAP_SUFFIX)]:
                 if _offset_of(name) >= first_cleaned:
                     self._remove(name)
+        return False
 
     def _remove(self, name: str) -> None:
         self._disk.remove(f"{self._folder}/{name}")

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 1024
+_READ_BYTES = 1 << 16
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
 
@@ -287,8 +288,15 @@ class RealDisk:
         return RealMappedFile(path, size)
 
     def read_file(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        # Not `open`: a node with ten thousand partitions reads three small files of each before it answers anybody.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while part := os.read(fd, _READ_BYTES):
+                parts.append(part)
+        finally:
+            os.close(fd)
+        return b"".join(parts)
 
     def write_file_atomically(self, path: str, data: bytes, *, flush: bool = True) -> None:
         temporary = path + ".tmp"
