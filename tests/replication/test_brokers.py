@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from moldau.controller.image import UNASSIGNED_DIR
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
-from tests.replication.brokers import LAG_MAX_MS, Cluster
+from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
 
 
 def test_records_are_on_all_replicas_before_they_are_acknowledged() -> None:
@@ -333,5 +334,36 @@ def test_a_slow_controller_does_not_stop_the_rest() -> None:
         cluster.members[1].is_cut_off = False
         assert await waiting is ErrorCode.NONE
         assert cluster.image("t").isr == (1, 2)
+
+    cluster.run(test)
+
+
+def test_with_several_log_dirs_the_controller_hears_where_replicas_lie() -> None:
+    cluster = Cluster(2, log_dirs="/a,/b")
+
+    async def test() -> None:
+        cluster.create("t", *([1, 2] for _ in range(6)))
+        assert cluster.image("t").directories == (UNASSIGNED_DIR, UNASSIGNED_DIR)
+
+        def is_known() -> bool:
+            return all(
+                cluster.image("t", index).directories[place]
+                == directory_id(node_id, ["/a", "/b"].index(cluster.log(node_id, "t", index).log_dir))
+                for index in range(6)
+                for place, node_id in enumerate([1, 2])
+            )
+
+        await cluster.until(is_known)
+        asked = [request for request in cluster.requests if isinstance(request, m.AssignReplicasToDirsRequest)]
+        assert len(asked) == 2, "all replicas of a broker in one request"
+        # A replica whose dir the image names is made there.
+        cluster.members[1].crash()
+        cluster.members[1].disk.remove_tree("/b")
+        cluster.members[1].disk.make_dirs("/b")
+        cluster.register(1, incarnation=1)
+        cluster.publish()
+        await cluster.members[1].start()
+        await cluster.until(is_known)
+        assert len([each for each in cluster.requests if isinstance(each, m.AssignReplicasToDirsRequest)]) == 2
 
     cluster.run(test)

@@ -13,11 +13,9 @@ import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.log.checkpoints import TopicPartition, uuid_bytes
+from moldau.log.checkpoints import TopicPartition
 from moldau.log.errors import LogError
 from moldau.log.move import MoveJob
-from moldau.seams.network import RequestTimedOut
-from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
@@ -80,7 +78,7 @@ class LogDirMoves:
             if job.error is None and log is not None:
                 partition.log = log
                 log.config = partition.settings.log  # it may have changed since the copy began
-                await self._tell_controller(partition)
+                self._broker.replicas.replication.dirs.check(partition)
             else:
                 _log.warning("%r stays where it is: %s", partition, job.error)
             target_dir = self._targets[key]
@@ -88,21 +86,6 @@ class LogDirMoves:
                 del self._targets[key]
                 return
             self._jobs[key] = MoveJob(logs, log, target_dir)
-
-    async def _tell_controller(self, partition: Partition) -> None:
-        """The image says in which dir every replica lies, so that a failed dir is known by what it held."""
-        broker = self._broker
-        properties = broker.logs.dirs[partition.log.log_dir].properties
-        if properties is None or properties.directory_id is None:
-            return
-        kind = m.AssignReplicasToDirsRequest
-        topic = kind.TopicData(partition.topic_id, [kind.PartitionData(partition.index)])
-        directory = kind.DirectoryData(uuid_bytes(properties.directory_id), [topic])
-        request = kind(broker.node_id, broker.broker_epoch, [directory])
-        try:
-            await broker.controller_channel.call(request)
-        except RequestTimedOut as error:
-            _log.warning("the controller does not know yet where %r lies: %s", partition, error)
 
     def _executor(self) -> Executor:
         if not self._broker.has_own_threads:

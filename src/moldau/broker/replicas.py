@@ -14,6 +14,7 @@ from moldau.broker.config import BrokerConfig, topic_settings_for
 from moldau.broker.partition import Partition, ReplicaContext
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, ResourceType, TopicImage
+from moldau.log.checkpoints import uuid_text
 from moldau.log.errors import StorageError
 from moldau.wire import ErrorCode
 
@@ -116,7 +117,11 @@ class ReplicaManager:
 
     def _replicate(self, partition: Partition) -> None:
         """The role of this replica is new, or may be."""
-        if not self._is_started or (self._replication is None and len(partition.image.replicas) == 1):
+        if not self._is_started:
+            return
+        if len(self._logs.dirs) > 1:
+            self.replication.dirs.check(partition)
+        if self._replication is None and len(partition.image.replicas) == 1:
             return
         if not partition.is_leader and partition.image.leader != NO_LEADER:
             self.replication.fetchers.follow(partition)
@@ -166,13 +171,25 @@ class ReplicaManager:
             return
         settings = topic_settings_for(self._overrides(topic.name), self._config)
         try:
-            log = self._logs.get_or_create(topic.name, index, topic_id=topic.topic_id, config=settings.log)
+            log = self._logs.get_or_create(
+                topic.name, index, topic_id=topic.topic_id, config=settings.log, log_dir=self._dir_of(image)
+            )
             partition = Partition(topic.name, topic.topic_id, index, log, settings, image, self._context)
         except StorageError:  # its disk is offline: the manager said so, and requests will be told
             return
         partitions[index] = partition
         self._by_id[topic.topic_id] = partitions
         self._replicate(partition)
+
+    def _dir_of(self, image: PartitionImage) -> str | None:
+        """The log dir the image has for this replica; None if this node is to choose."""
+        if len(self._logs.dirs) == 1:
+            return None
+        wanted = uuid_text(image.directory_of(self._node_id))
+        for path, log_dir in self._logs.dirs.items():
+            if log_dir.is_online and log_dir.properties is not None and log_dir.properties.directory_id == wanted:
+                return path
+        return None
 
     def _change(self, partition: Partition, image: PartitionImage) -> None:
         generation = partition.generation

@@ -1,10 +1,11 @@
 """What a broker does together with others about its replicas, in one place: made with the first partition that has
-more than one replica, so that a single node never loads it."""
+more than one replica, or lies in one of several log dirs, so that a plain single node never loads it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moldau.broker.dir_assignments import DirAssignments
 from moldau.broker.isr_updates import IsrUpdates
 from moldau.broker.replica_fetchers import ReplicaFetchers
 from moldau.replication.throttle import ReplicationQuota
@@ -22,6 +23,7 @@ class Replication:
         self._leader_quota = ReplicationQuota(windows)
         self._follower_quota = ReplicationQuota(windows)
         self.isr = IsrUpdates(broker)
+        self.dirs = DirAssignments(broker)
         self.fetchers = ReplicaFetchers(broker, self.follower_quota)
 
     def leader_quota(self) -> ReplicationQuota:
@@ -37,3 +39,4 @@ class Replication:
     async def stop(self) -> None:
         await self.fetchers.stop()
         await self.isr.stop()
+        await self.dirs.stop()
