@@ -18,29 +18,27 @@ from moldau.log.context import LogContext
 from moldau.log.durability import Durability
 from moldau.log.epoch_cache import UNDEFINED_OFFSET, EpochCache, EpochEndOffset
 from moldau.log.errors import (
-    CorruptRecord,
     LogError,
     OffsetOutOfRange,
-    RecordListTooLarge,
     StorageError,
-    UnexpectedAppendOffset,
 )
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerState
+from moldau.log.reading import Reader
 from moldau.log.replay import rebuild_producer_state
 from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, new_tuple
 from moldau.log.retention import deletable_segments
+from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
 from moldau.log.time_index import NO_TIMESTAMP
 from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from moldau.log.txn_index import AbortedTxn
-from moldau.log.validation import read_marker, validate_for_leader
-from moldau.records import BatchHeader, CorruptBatch, EndTransactionMarker, check_crc, iter_batches
+from moldau.log.validation import read_marker, validate_for_follower, validate_for_leader
+from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields, as_header, pack_place
-from moldau.seams import FileRegion
 
 WritableBuffer = bytearray | memoryview
 
@@ -85,7 +83,7 @@ class PartitionLog:
         self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), folder_created=created)
         self._durability.names_changed = not clean
         self._untouched = clean
-        self._upper_bound: tuple[int, Segment, int] | None = None
+        self._reader = Reader(self._segments)
         self._failure: OSError | None = None
 
     def __repr__(self) -> str:
@@ -172,7 +170,7 @@ class PartitionLog:
                 or max_timestamp - first_timestamp > config.max_segment_ms - segment.roll_jitter_ms
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
                 or segment.index_full
-            ) and self._must_roll(size, last_offset, max_timestamp, now_ms):
+            ) and must_roll(segment, config, size, last_offset, max_timestamp, now_ms):
                 self.roll()
                 segment = self._segments.active
             if leader_epoch != self.epochs.latest:
@@ -211,7 +209,7 @@ class PartitionLog:
         was asked, and the next fetch will tell.
         """
         self._before_first_append()
-        batches = self._check_followed(buffer, leader_epoch)
+        batches = validate_for_follower(buffer, self.log_end_offset, leader_epoch)
         if not batches:
             return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, -1, self.log_start_offset, 0)
         now_ms = self._wall_ms()
@@ -219,8 +217,9 @@ class PartitionLog:
         try:
             run: list[tuple[int, BatchHeader]] = []
             for position, header in batches:
-                pending = position - run[0][0] if run else 0
-                if self._must_roll(pending + header.size_bytes, header.last_offset, header.max_timestamp, now_ms):
+                size = header.size_bytes + (position - run[0][0] if run else 0)
+                active = self._segments.active
+                if must_roll(active, self.config, size, header.last_offset, header.max_timestamp, now_ms):
                     self._append_run(view, run)
                     run = []
                     self.roll(header.base_offset)
@@ -241,28 +240,6 @@ class PartitionLog:
             size,
             needs_flush=needs_flush,
         )
-
-    def _check_followed(
-        self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None
-    ) -> list[tuple[int, BatchHeader]]:
-        batches = []
-        next_offset = self.log_end_offset
-        try:
-            for position, header in iter_batches(buffer):
-                check_crc(buffer, position, header)
-                if leader_epoch is not None and header.leader_epoch > leader_epoch:
-                    break
-                if header.base_offset < next_offset:
-                    raise UnexpectedAppendOffset(
-                        f"batch at offset {header.base_offset} does not continue the log at {next_offset}",
-                        header.base_offset,
-                        header.last_offset,
-                    )
-                next_offset = header.next_offset
-                batches.append((position, header))
-        except CorruptBatch as error:
-            raise CorruptRecord(str(error)) from error
-        return batches
 
     def _append_run(self, view: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
         """Write batches that go into the active segment with one call, then note each."""
@@ -302,27 +279,6 @@ class PartitionLog:
 
     # -- roll
 
-    def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        active, config = self._segments.active, self.config
-        used = active.size
-        if used + size > config.segment_bytes:
-            if size > config.segment_bytes:
-                raise RecordListTooLarge(
-                    f"{size} bytes do not fit into a segment of {config.segment_bytes}: raise segment.bytes"
-                )
-            return used > 0
-        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        if not used:
-            return False
-        if active.index_full:
-            return True
-        first = active.first_timestamp
-        if first is None:
-            first = active.read_first_timestamp()
-        waited = max_timestamp - first if first >= 0 else now_ms - active.created_ms
-        return waited > config.max_segment_ms - active.roll_jitter_ms
-
     def roll(self, first_offset: int | None = None) -> None:
         """Begin a new segment, for a batch at `first_offset` if that is not the log end.
 
@@ -357,43 +313,16 @@ class PartitionLog:
         """Batches from the one holding `offset` to the byte limit, none reaching `upper_bound_offset` (the high
         watermark or the last stable offset; the end of the log without one)."""
         self._check_online()
-        bound = self.log_end_offset if upper_bound_offset is None else min(upper_bound_offset, self.log_end_offset)
-        if offset < self.log_start_offset or offset > self.log_end_offset:
+        end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > end_offset:
             raise OffsetOutOfRange(
-                f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset} of "
-                f"{self.topic}-{self.partition}"
+                f"offset {offset} is not in {self.log_start_offset}..{end_offset} of {self.topic}-{self.partition}"
             )
-        segments = self._segments.from_offset(offset)
-        if offset >= bound:
-            return ReadInfo(None, offset, segments[0].base_offset, UNKNOWN_OFFSET)
+        bound = end_offset if upper_bound_offset is None else min(upper_bound_offset, end_offset)
         try:
-            for segment in segments:
-                place = segment.find(offset)
-                if place is None:  # the compaction took the rest of this segment
-                    continue
-                limit = self._end_position(segment, bound) - place.position
-                if limit <= 0:
-                    break
-                wanted = max(max_bytes, place.size) if min_one_batch else max_bytes
-                if wanted < place.size:
-                    return ReadInfo(None, place.base_offset, segment.base_offset, place.position, True)
-                region = FileRegion(segment.file, place.position, min(wanted, limit))
-                return ReadInfo(region, place.base_offset, segment.base_offset, place.position)
+            return self._reader.read(offset, max_bytes, bound, end_offset, min_one_batch=min_one_batch)
         except OSError as error:
             raise self.fail(error) from error
-        return ReadInfo(None, offset, segments[0].base_offset, UNKNOWN_OFFSET)
-
-    def _end_position(self, segment: Segment, bound: int) -> int:
-        """Where in `segment` the batches below `bound` end."""
-        if bound >= self._segments.end_of(segment, self.log_end_offset):
-            return segment.size
-        cached = self._upper_bound
-        if cached is not None and cached[0] == bound and cached[1] is segment:
-            return cached[2]
-        place = segment.find(bound)
-        position = segment.size if place is None else place.position
-        self._upper_bound = (bound, segment, position)
-        return position
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """ListOffsets by time: the first record at or after the log start that is at least this young."""
@@ -583,7 +512,7 @@ class PartitionLog:
         return self._durability.cut_at(offset, self._segments)
 
     def _set_bounds(self, log_end_offset: int, log_start_offset: int) -> None:
-        self._upper_bound = None
+        self._reader.forget()
         self.log_end_offset = log_end_offset
         self.log_start_offset = log_start_offset
         self._high_watermark = max(min(self._high_watermark, log_end_offset), log_start_offset)
@@ -647,7 +576,7 @@ class PartitionLog:
         try:
             self._segments.replace(former, cleaned, self.config)
             self._durability.names_changed = True
-            self._upper_bound = None
+            self._reader.forget()
         except OSError as error:
             raise self.fail(error) from error
 

@@ -1,6 +1,7 @@
-"""What a leader checks before a batch enters the log, and the few changes the topic's settings may demand.
+"""What is checked before a batch enters the log, and the few changes a leader's topic settings may demand.
 
-Usually that is the header and the checksum, and the bytes stay as the producer made them. Records are looked at only
+A follower checks only that the bytes are whole and continue its log: the leader has checked the rest. For a leader,
+usually that is the header and the checksum, and the bytes stay as the producer made them. Records are looked at only
 if the topic is compacted (every record needs a key), bounds timestamps from below, or has another codec.
 """
 
@@ -14,6 +15,7 @@ from moldau.log.errors import (
     LogError,
     NotOneBatch,
     RecordTooLarge,
+    UnexpectedAppendOffset,
     UnsupportedCompressionType,
 )
 from moldau.log.producer_state import AppendOrigin
@@ -109,6 +111,30 @@ def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogCo
     if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or header.is_log_append_time:
         raise _bad_timestamp(buffer, header, config, now_ms)
     return buffer, header, header.size_bytes, header.max_timestamp, -1
+
+
+def validate_for_follower(
+    buffer: bytes | bytearray | memoryview, log_end_offset: int, leader_epoch: int | None
+) -> list[tuple[int, BatchHeader]]:
+    """Where the whole batches of a fetched buffer lie, up to the first of an epoch newer than `leader_epoch`."""
+    batches = []
+    next_offset = log_end_offset
+    try:
+        for position, header in iter_batches(buffer):
+            check_crc(buffer, position, header)
+            if leader_epoch is not None and header.leader_epoch > leader_epoch:
+                break
+            if header.base_offset < next_offset:
+                raise UnexpectedAppendOffset(
+                    f"batch at offset {header.base_offset} does not continue the log at {next_offset}",
+                    header.base_offset,
+                    header.last_offset,
+                )
+            next_offset = header.next_offset
+            batches.append((position, header))
+    except CorruptBatch as error:
+        raise CorruptRecord(str(error)) from error
+    return batches
 
 
 def _too_large(size: int, config: LogConfig) -> RecordTooLarge:
