@@ -37,10 +37,12 @@ from moldau.raft import (
     SnapshotId,
     Truncate,
     Vote,
+    Voter,
     VoterHistory,
     VoterSet,
 )
 from moldau.raft.leader import Leader
+from moldau.raft.membership import VoterChangeRefused, with_added, without
 from moldau.raft.messages import Answer, Request
 from moldau.raft.voters import static_voters
 from moldau.seams.randomness import SeededRandom
@@ -130,6 +132,7 @@ class Node:
         self.is_up = False
         self.flush_ms = 1.0
         self.raft: Raft
+        self.history: VoterHistory
         self.snapshot_parts: tuple[Entry, ...] = ()
         self.life = 0
         self._flushing = False
@@ -140,7 +143,9 @@ class Node:
         self.life += 1
         self._flushing = False
         self._timer_at = float("inf")
-        history = VoterHistory(self.static)
+        self.history = history = VoterHistory(self.static)
+        history.add_kraft_version(-1, 1)
+        self._note_voters(self.log.whole(), 0)
         me = ReplicaKey(self.id)
         endpoints = (("CONTROLLER", Address(f"n{self.id}", self.id)),)
         settings = self.cluster.settings
@@ -155,6 +160,15 @@ class Node:
         self.log.entries = self.log.entries[: keep - self.log.start]
         self.log.flushed = keep
 
+    def _note_voters(self, entries: list[Entry], first_offset: int) -> None:
+        found = False
+        for offset, entry in enumerate(entries, first_offset):
+            if isinstance(entry.value, VoterSet):
+                self.history.add_voters(offset, entry.value)
+                found = True
+        if found and first_offset:
+            self.raft.voters_changed(self.cluster.now_ms)
+
     # -- the driver: what broker.quorum does with a real disk and network
 
     def settle(self) -> None:
@@ -166,9 +180,11 @@ class Node:
             for effect in effects:
                 self._run(effect)
         self._flush_later()
-        if self.raft.deadline_ms < self._timer_at:
-            self._timer_at = self.raft.deadline_ms
-            self._later(self.raft.deadline_ms - self.cluster.now_ms, self._on_timer)
+        at_ms = self.raft.deadline_ms
+        if at_ms != self._timer_at:
+            self._timer_at = at_ms
+            if at_ms < float("inf"):
+                self._later(at_ms - self.cluster.now_ms, lambda: self._on_timer(at_ms))
 
     def _later(self, delay_ms: float, action: Callable[[], None]) -> None:
         life = self.life
@@ -179,9 +195,10 @@ class Node:
 
         self.cluster.later(delay_ms, run)
 
-    def _on_timer(self) -> None:
-        self._timer_at = float("inf")
-        self.settle()
+    def _on_timer(self, at_ms: float) -> None:
+        if at_ms == self._timer_at:  # not replaced by another one meanwhile
+            self._timer_at = float("inf")
+            self.settle()
 
     def _flush_later(self) -> None:
         if self._flushing or self.log.flushed >= self.log.end_offset:
@@ -213,7 +230,10 @@ class Node:
             case Append(records, _):
                 assert isinstance(records, _Records)
                 log.entries += records.entries
+                self._note_voters(records.entries, log.end_offset - len(records.entries))
             case Truncate(offset):
+                self.history.truncate_to(offset)
+                self.raft.voters_changed(cluster.now_ms)
                 assert self.raft.high_watermark is None or offset >= self.raft.high_watermark
                 log.entries = log.entries[: offset - log.start]
                 log.flushed = min(log.flushed, offset)
@@ -225,6 +245,9 @@ class Node:
             case InstallSnapshot(snapshot):
                 log.snapshots = [(snapshot, self.snapshot_parts)]
                 log.entries, log.start, log.flushed = [], snapshot.end_offset, snapshot.end_offset
+                self.history.truncate_to(0)
+                self._note_voters(log.whole(), 0)
+                self.raft.voters_changed(cluster.now_ms)
             case LeaderChanged():
                 pass
 
@@ -233,8 +256,24 @@ class Node:
         if not self.is_up or not isinstance(self.raft.role, Leader):
             return False
         self.log.entries.append(Entry(self.raft.epoch, value))
+        if isinstance(value, VoterSet):
+            self._note_voters([self.log.entries[-1]], self.log.end_offset - 1)
         self.settle()
         return True
+
+    def add_voter(self, node_id: int) -> bool:
+        """As the leader; whether it may."""
+        voter = Voter(ReplicaKey(node_id), (("CONTROLLER", Address(f"n{node_id}", node_id)),))
+        return self._change_voters(lambda: with_added(self.raft, self.cluster.now_ms, voter))
+
+    def remove_voter(self, node_id: int) -> bool:
+        return self._change_voters(lambda: without(self.raft, ReplicaKey(node_id)))
+
+    def _change_voters(self, decide: Callable[[], VoterSet]) -> bool:
+        try:
+            return self.is_up and self.append(decide())
+        except VoterChangeRefused:
+            return False
 
     def answer(self, request: Request) -> Answer:
         raft, now_ms = self.raft, self.cluster.now_ms
@@ -291,6 +330,7 @@ class Cluster:
         self.cut: set[tuple[int, int]] = set()  # (from, to)
         self.leaders: dict[int, int] = {}
         self.committed: list[Entry] = []
+        self.voter_changes = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         voters = static_voters([(node_id, f"n{node_id}", node_id) for node_id in range(size)], "CONTROLLER")

@@ -1,4 +1,5 @@
-"""Random drops, delays, one-way cuts, crashes and slow disks: safety always, liveness once the trouble is over.
+"""Random drops, delays, one-way cuts, crashes, slow disks, snapshots and voters that come and go: safety always,
+liveness once the trouble is over.
 
 The checks are in `tests.raft.cluster`. Every run is replayed exactly by its seed.
 """
@@ -39,9 +40,10 @@ def _disturb(cluster: Cluster) -> None:
 
 def run(seed: int) -> Cluster:
     size = (3, 5, 3, 2, 4)[seed % 5]
-    cluster = Cluster(size, seed, observers=seed % 2)
+    changes_voters = seed % 3 == 0
+    cluster = Cluster(size, seed, observers=2 if changes_voters else seed % 2)
     cluster.fetch_max = cluster.chance.choice([1, 3, 50])
-    appended = 0
+    appended = changed = 0
     for _ in range(STEPS):
         _disturb(cluster)
         for node in cluster.nodes:
@@ -49,6 +51,10 @@ def run(seed: int) -> Cluster:
                 appended += node.append(appended)
         if cluster.chance.random() < 0.15:
             _snapshot(cluster)
+        if changes_voters and cluster.chance.random() < 0.3:
+            node_id = cluster.chance.choice(cluster.nodes).id
+            for node in cluster.nodes:
+                changed += node.add_voter(node_id) or node.remove_voter(node_id)
         cluster.run(cluster.chance.choice([5.0, 100.0, 1500.0, 4000.0]))
         cluster.check_log_matching()
     cluster.heal()
@@ -60,6 +66,7 @@ def run(seed: int) -> Cluster:
     cluster.elect().append("the end")
     cluster.run_until(lambda: cluster.is_caught_up() and cluster.committed[-1].value == "the end")
     cluster.check_log_matching()
+    cluster.voter_changes = changed
     return cluster
 
 
@@ -78,7 +85,7 @@ def _snapshot(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("first_seed", range(0, 30, 5))
 def test_nothing_committed_is_lost_and_the_quorum_recovers(first_seed: int) -> None:
-    committed = 0
-    for seed in range(first_seed, first_seed + 5):
-        committed += len(run(seed).committed)
-    assert committed > 50  # the runs do something
+    runs = [run(seed) for seed in range(first_seed, first_seed + 5)]
+    # The runs do something.
+    assert sum(len(each.committed) for each in runs) > 50
+    assert sum(each.voter_changes for each in runs) > 0
