@@ -166,13 +166,15 @@ def broker_heartbeat(
     except ApiError as error:
         return ControllerResult(m.BrokerHeartbeatResponse(error_code=error.code), [], error.message)
     session = sessions.open(broker.broker_id, broker.epoch)
-    session.contact_ms = context.now_ms
     caught_up = request.current_metadata_offset >= broker.registration_offset
     before = _state(broker)
     after = _next_state(image, request, sessions, broker, caught_up=caught_up)
     records: list[Message] = []
     if before is not after:
         records += _transition(image, context, broker, after)
+    # Whoever is fenced is not waited for, and its next incarnation need not wait until it is forgotten.
+    is_fenced = after in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
+    session.contact_ms = None if is_fenced else context.now_ms
     session.metadata_offset = request.current_metadata_offset
     if after is not BrokerState.CONTROLLED_SHUTDOWN:
         session.shutdown_offset = -1
@@ -182,7 +184,7 @@ def broker_heartbeat(
         session.shutdown_offset = context.next_offset + len(records) - 1
     response = m.BrokerHeartbeatResponse(
         is_caught_up=caught_up,
-        is_fenced=after in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
+        is_fenced=is_fenced,
         should_shut_down=after is BrokerState.SHUTDOWN_NOW,
     )
     return ControllerResult(response, records)

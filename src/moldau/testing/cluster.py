@@ -31,6 +31,7 @@ _DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    "controller.quorum.election.timeout.ms": "500",
     "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": "3000",
     "replica.lag.time.max.ms": "5000",
@@ -122,9 +123,10 @@ class AsyncCluster:
         return next((number for number, node in self.nodes.items() if node.broker.controller.is_active), None)
 
     async def stop(self) -> None:
+        """All at once: in an orderly way if the data is kept, quickly otherwise."""
         nodes, self.nodes = list(self.nodes.values()), {}
         try:
-            await asyncio.gather(*(node.stop() for node in nodes))
+            await asyncio.gather(*(node.stop() if self._temporary is None else node.abort() for node in nodes))
         finally:
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
