@@ -43,6 +43,45 @@ TABLE = {
     r"\-": "-",
 }
 
+ANY_NAMES = (
+    *(
+        "app one",
+        "app:1",
+        "app/1",
+        "Größe",
+        "größe",
+        "日本",
+        "αβγ",
+        "ΑΒΓ",
+        "tab\there",
+        "line\nbreak",
+        "é",
+        "É",
+        "Ж",
+        "~",
+    ),
+    *("naïve_1", ""),
+)
+
+ANY_TABLE = {
+    "app.*": ["app one", "app:1", "app/1"],
+    r"app\s\w+": ["app one"],
+    "[[:punct:]]": ["~"],
+    r"\p{Lu}\pL+": ["Größe", "ΑΒΓ"],
+    r"\p{Greek}+": ["αβγ", "ΑΒΓ"],
+    r"\p{Han}+": ["日本"],
+    r"\p{Common}": ["~"],
+    r"\p{Latin}+": ["Größe", "größe", "é", "É"],
+    "(?i)größe": ["Größe", "größe"],
+    "(?i)[α-γ]+": ["αβγ", "ΑΒΓ"],
+    "[à-ÿ]": ["é"],
+    ".*break": [],
+    "(?s).*break": ["line\nbreak"],
+    "[[:^ascii:]]+": ["日本", "αβγ", "ΑΒΓ", "é", "É", "Ж"],
+    "[[:cntrl:]]|tab[[:cntrl:]]here": ["tab\there"],
+    r"\W": ["é", "É", "Ж", "~"],
+}
+
 REFUSED = [
     "(a",
     "a)",
@@ -68,6 +107,12 @@ REFUSED = [
 def test_matches_what_re2_matches(pattern: str) -> None:
     regex = Regex(pattern)
     assert [name for name in NAMES.split() if regex.matches(name)] == TABLE[pattern].split()
+
+
+@pytest.mark.parametrize("pattern", ANY_TABLE)
+def test_names_may_have_other_characters_than_topics(pattern: str) -> None:
+    regex = Regex(pattern, frozenset[str]().union(*ANY_NAMES))
+    assert [name for name in ANY_NAMES if regex.matches(name)] == ANY_TABLE[pattern]
 
 
 @pytest.mark.parametrize("pattern", REFUSED)

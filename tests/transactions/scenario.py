@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from moldau.groups.regex import Regex
+from moldau.groups.regex_syntax import InvalidRegex
 from moldau.transactions import (
     Append,
     Effects,
@@ -204,7 +206,16 @@ class Scenario:
                     request.duration_filter = duration_ms(value)
                 case "like":
                     request.transactional_id_pattern = value
-        answer = self.broker.shard.list_transactions(request, self.broker.now)
+        shard = self.broker.shard
+        matches = None
+        if request.transactional_id_pattern:
+            alphabet = frozenset[str]().union(*shard.transactional_ids)
+            try:
+                matches = Regex(request.transactional_id_pattern, alphabet).matches
+            except InvalidRegex:
+                self.lines.append(ErrorCode.INVALID_REGULAR_EXPRESSION.name)
+                return
+        answer = shard.list_transactions(request, self.broker.now, matches)
         if answer.error_code:
             self.lines.append(ErrorCode(answer.error_code).name)
         self.lines += [f"unknown state {name}" for name in answer.unknown_state_filters]

@@ -1,10 +1,8 @@
-"""Regular expressions over topic names, in RE2 syntax (as Kafka takes them in KIP-848 subscriptions), matched in
-linear time.
+"""Regular expressions over names, in RE2 syntax (as Kafka takes them in KIP-848 subscriptions and elsewhere), matched
+in linear time.
 
 Python's `re` backtracks: one expression from one client could stop the broker. Here an expression becomes a
-nondeterministic automaton whose deterministic form is built as names are matched, so no input is slow. Topic names
-have 65 legal characters, so every character class is a subset of those, and what cannot occur in a name simply
-matches nothing.
+nondeterministic automaton whose deterministic form is built as names are matched, so no input is slow.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from moldau.groups.regex_syntax import WORD, InvalidRegex, Node, parse
+from moldau.groups.regex_syntax import TOPIC_CHARACTERS, WORD, InvalidRegex, Node, parse
 
 _PROGRAM_MAX = 2_000
 _CACHE_MAX = 10_000
@@ -38,12 +36,15 @@ class _Instruction(NamedTuple):
 
 
 class Regex:
-    """A compiled expression. `matches` wants the whole name to match, as Kafka does."""
+    """A compiled expression. `matches` wants the whole name to match, as Kafka does.
+
+    `alphabet` holds every character of the names to come.
+    """
 
     __slots__ = ("_cache", "_program")
 
-    def __init__(self, pattern: str) -> None:
-        self._program = _compile(parse(pattern))
+    def __init__(self, pattern: str, alphabet: frozenset[str] = TOPIC_CHARACTERS) -> None:
+        self._program = _compile(parse(pattern, alphabet))
         self._cache: dict[tuple[frozenset[int], bool, bool, str], frozenset[int]] = {}
 
     def matches(self, name: str) -> bool:

@@ -1,15 +1,20 @@
 """RE2's syntax: text to a tree. See `regex` for why, and for what becomes of the tree.
 
 What only changes which of several matches is found (laziness, captures, line modes) is read and ignored: all that is
-asked is whether a whole topic name matches. What RE2 refuses (look-around, back-references) is refused.
+asked is whether a whole name matches. What RE2 refuses (look-around, back-references) is refused.
+
+A character class is the set of those of its characters that names may have, the alphabet: topic names have 65, and for
+other names it is what occurs in them.
 """
 
 from __future__ import annotations
 
 import string
+import unicodedata
 from typing import NamedTuple
 
-_ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+_ASCII = frozenset(map(chr, range(128)))
 _DIGITS = frozenset(string.digits)
 WORD = frozenset(string.ascii_letters + string.digits + "_")
 _NONE: frozenset[str] = frozenset()
@@ -18,37 +23,24 @@ _LENGTH_MAX = 1_000
 _REPEAT_MAX = 1_000
 _NESTING_MAX = 100
 
+_GRAPH = frozenset(string.ascii_letters + string.digits + string.punctuation)
 _POSIX = {
     "alnum": frozenset(string.ascii_letters + string.digits),
     "alpha": frozenset(string.ascii_letters),
-    "ascii": _ALPHABET,
-    "blank": _NONE,
-    "cntrl": _NONE,
+    "ascii": _ASCII,
+    "blank": frozenset(" \t"),
+    "cntrl": frozenset(char for char in _ASCII if unicodedata.category(char) == "Cc"),
     "digit": _DIGITS,
-    "graph": _ALPHABET,
+    "graph": _GRAPH,
     "lower": frozenset(string.ascii_lowercase),
-    "print": _ALPHABET,
-    "punct": frozenset("._-"),
-    "space": _NONE,
+    "print": _GRAPH | {" "},
+    "punct": frozenset(string.punctuation),
+    "space": frozenset(string.whitespace),
     "upper": frozenset(string.ascii_uppercase),
     "word": WORD,
     "xdigit": frozenset(string.hexdigits),
 }
-_PERL = {"d": _DIGITS, "w": WORD, "s": _NONE}
-_UNICODE = {
-    "L": _POSIX["alpha"],
-    "Ll": _POSIX["lower"],
-    "Lu": _POSIX["upper"],
-    "Latin": _POSIX["alpha"],
-    "N": _DIGITS,
-    "Nd": _DIGITS,
-    "P": _POSIX["punct"],
-    "Pc": frozenset("_"),
-    "Pd": frozenset("-"),
-    "Po": frozenset("."),
-    "Common": _DIGITS | _POSIX["punct"],
-    "Any": _ALPHABET,
-}
+_PERL = {"d": _DIGITS, "w": WORD, "s": frozenset("\t\n\f\r ")}
 _CONTROL = {"n": "\n", "t": "\t", "f": "\f", "r": "\r", "v": "\v", "a": "\a"}
 
 
@@ -67,21 +59,24 @@ class Node(NamedTuple):
     """Repetitions; -1: no limit."""
 
 
-def parse(pattern: str) -> Node:
-    """The tree of an expression, or InvalidRegex."""
+def parse(pattern: str, alphabet: frozenset[str] = TOPIC_CHARACTERS) -> Node:
+    """The tree of an expression over names made of these characters, or InvalidRegex."""
     if len(pattern) > _LENGTH_MAX:
         raise InvalidRegex(f"longer than {_LENGTH_MAX} characters")
-    return _Parser(pattern).parse()
+    return _Parser(pattern, alphabet).parse()
 
 
 class _Parser:
     """Recursive descent, one character at a time."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: frozenset[str]) -> None:
         self._text = pattern
+        # Both cases of every letter, so that a class can be folded after it was made.
+        self._alphabet = alphabet | _other_case(alphabet)
         self._at = 0
         self._depth = 0
         self._ignore_case = False
+        self._dot_is_any = False
 
     def parse(self) -> Node:
         node = self._either()
@@ -137,7 +132,7 @@ class _Parser:
         if char == "[":
             return Node("char", self._class())
         if char == ".":
-            return Node("char", _ALPHABET)
+            return Node("char", self._alphabet if self._dot_is_any else self._alphabet - {"\n"})
         if char == "^":
             return Node("START")
         if char == "$":
@@ -154,7 +149,7 @@ class _Parser:
     def _folded(self, chars: frozenset[str]) -> frozenset[str]:
         if not self._ignore_case:
             return chars
-        return chars | {char.lower() for char in chars} | {char.upper() for char in chars}
+        return chars | _other_case(chars)
 
     def _repeated(self, node: Node) -> Node:
         bounds = self._bounds()
@@ -185,7 +180,7 @@ class _Parser:
         return int(low), int(high) if high else -1
 
     def _group(self) -> Node:
-        outer_case = self._ignore_case
+        outer_case, outer_dot = self._ignore_case, self._dot_is_any
         if self._take("?"):
             if self._take("P<") or (not self._peek("<=") and not self._peek("<!") and self._take("<")):
                 name = self._until(">")
@@ -200,7 +195,7 @@ class _Parser:
         if not self._take(")"):
             raise InvalidRegex("missing )")
         self._depth -= 1
-        self._ignore_case = outer_case
+        self._ignore_case, self._dot_is_any = outer_case, outer_dot
         return node
 
     def _flags(self) -> bool:
@@ -210,13 +205,15 @@ class _Parser:
             char = self._next()
             if char == "i":
                 self._ignore_case = on
+            elif char == "s":
+                self._dot_is_any = on
             elif char == "-" and on:
                 on = False
             elif char == ":":
                 return True
             elif char == ")":
                 return False
-            elif char not in "msU":
+            elif char not in "mU":
                 raise InvalidRegex(f"(?{char} is not supported: no look-around, no unknown flags")
 
     def _escape(self) -> Node:
@@ -231,7 +228,7 @@ class _Parser:
         char = self._next()
         if char.lower() in _PERL:
             chars = _PERL[char.lower()]
-            return chars if char.islower() else _ALPHABET - chars
+            return chars if char.islower() else self._alphabet - chars
         if char in "pP":
             return self._unicode(negated=char == "P")
         if char in _CONTROL:
@@ -252,9 +249,8 @@ class _Parser:
         name = self._until("}") if self._take("{") else self._next()
         if name.startswith("^"):
             negated, name = not negated, name[1:]
-        # Any other script or category has no character that a topic name may have.
-        chars = _UNICODE.get(name, _NONE)
-        return _ALPHABET - chars if negated else chars
+        chars = frozenset(char for char in self._alphabet if _is_in_unicode_class(char, name))
+        return self._alphabet - chars if negated else chars
 
     def _class(self) -> frozenset[str]:
         negated = self._take("^")
@@ -268,7 +264,7 @@ class _Parser:
                 members = _POSIX.get(name.removeprefix("^"))
                 if members is None:
                     raise InvalidRegex(f"invalid character class [:{name}:]")
-                chars |= _ALPHABET - members if complement else members
+                chars |= self._alphabet - members if complement else members
                 continue
             low = self._class_item()
             dash = self._peek("-") and self._text[self._at + 1 : self._at + 2] not in ("", "]")
@@ -279,12 +275,28 @@ class _Parser:
             high = self._class_item()
             if len(high) != 1 or max(high) < min(low):
                 raise InvalidRegex("invalid character class range")
-            chars |= {char for char in _ALPHABET if min(low) <= char <= max(high)}
+            chars |= {char for char in self._alphabet if min(low) <= char <= max(high)}
         folded = self._folded(frozenset(chars))
-        return _ALPHABET - folded if negated else folded
+        return self._alphabet - folded if negated else folded
 
     def _class_item(self) -> frozenset[str]:
         return self._escaped_chars() if self._take("\\") else frozenset(self._next())
+
+
+def _other_case(chars: frozenset[str]) -> frozenset[str]:
+    """Both cases of these, as far as they are one character: ß has no such upper case."""
+    return frozenset(each for char in chars for each in (char.lower(), char.upper()) if len(each) == 1)
+
+
+def _is_in_unicode_class(char: str, name: str) -> bool:
+    """A category (`L`, `Lu`), or a script. Python knows no scripts, but names characters after them."""
+    category = unicodedata.category(char)
+    if name in {"Any", category, category[0]}:
+        return True
+    if name == "Common":
+        return category[0] not in "LM"
+    script = "CJK" if name == "Han" else name.upper()
+    return category[0] in "LM" and unicodedata.name(char, "").startswith(f"{script} ")
 
 
 def _is_number(text: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from moldau.transactions.metadata import STATE_BY_LABEL, TopicPartition, TransactionMetadata, TransactionState
 from moldau.wire import messages as m
@@ -11,10 +10,6 @@ from moldau.wire.errors import ErrorCode
 
 Described = m.DescribeTransactionsResponse.TransactionState
 Listed = m.ListTransactionsResponse.TransactionState
-
-# Kafka's expressions are RE2: these exist in Python only, and can take exponential time.
-_NOT_RE2 = re.compile(r"\(\?(?:<?[=!]|P=|>|\()|\\[1-9]|[*+?}]\+")
-_MAX_PATTERN_LENGTH = 1_000
 
 
 def describe_error(transactional_id: str, error: ErrorCode) -> Described:
@@ -40,15 +35,15 @@ def describe(metadata: TransactionMetadata, partitions: Collection[TopicPartitio
 
 
 def list_transactions(
-    transactions: Iterable[TransactionMetadata], request: m.ListTransactionsRequest, wall_ms: int
+    transactions: Iterable[TransactionMetadata],
+    request: m.ListTransactionsRequest,
+    wall_ms: int,
+    matches: Callable[[str], bool] | None,
 ) -> m.ListTransactionsResponse:
-    """Those that pass every filter of the request. An empty filter lets all pass."""
-    matches = None
-    if request.transactional_id_pattern:
-        pattern = _compile(request.transactional_id_pattern)
-        if pattern is None:
-            return m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-        matches = pattern.fullmatch
+    """Those that pass every filter of the request. An empty filter lets all pass.
+
+    `matches` is the request's pattern, compiled: the caller knows how.
+    """
     states = {STATE_BY_LABEL[label] for label in request.state_filters if label in STATE_BY_LABEL}
     producer_ids = frozenset(request.producer_id_filters)
     listed = [
@@ -80,12 +75,3 @@ def merge_lists(responses: Iterable[m.ListTransactionsResponse]) -> m.ListTransa
         merged.unknown_state_filters = response.unknown_state_filters
         merged.transaction_states.extend(response.transaction_states)
     return merged
-
-
-def _compile(pattern: str) -> re.Pattern[str] | None:
-    if len(pattern) > _MAX_PATTERN_LENGTH or _NOT_RE2.search(pattern):
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return None

@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import partial
 
@@ -276,12 +276,17 @@ class TransactionShard:
             partitions = transaction.completion.remaining
         return queries.describe(transaction.metadata, partitions)
 
-    def list_transactions(self, request: m.ListTransactionsRequest, now: Now) -> m.ListTransactionsResponse:
-        """The matching transactions of this shard; the broker joins the shards with `queries.merge_lists`."""
+    def list_transactions(
+        self, request: m.ListTransactionsRequest, now: Now, matches: Callable[[str], bool] | None = None
+    ) -> m.ListTransactionsResponse:
+        """The matching transactions of this shard; the broker joins the shards with `queries.merge_lists`.
+
+        `matches` decides about the pattern of the request, if there is one.
+        """
         if self._phase is not _Phase.ACTIVE:
             return m.ListTransactionsResponse(error_code=self._phase.value)
         transactions = (transaction.metadata for transaction in self._transactions.values())
-        return queries.list_transactions(transactions, request, now.wall_ms)
+        return queries.list_transactions(transactions, request, now.wall_ms, matches)
 
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
         """The committed state of an id, for tests and metrics."""
