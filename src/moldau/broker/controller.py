@@ -130,7 +130,11 @@ class LocalController:
 
     def append_unasked(self, records: Sequence[Message]) -> None:
         """Append without anybody waiting. If leadership is lost meanwhile, the next controller decides anew."""
-        self._log.append(records).add_done_callback(_log_failure)
+        try:
+            done = self._log.append(records)
+        except NotController:  # the disk failed under it, and the node is stopping
+            return
+        done.add_done_callback(_log_failure)
 
     def stop(self) -> None:
         self._active_epoch = -1

@@ -67,6 +67,10 @@ class QuorumLog:
             self._start_at_a_snapshot()
         self._read_history()
 
+    def close(self) -> None:
+        if hasattr(self, "log"):  # it may never have been opened
+            self.log.close()
+
     @property
     def is_new(self) -> bool:
         return not self.snapshots and self.log.log_end_offset == 0 and not self.disk.exists(self._state_path)
