@@ -8,7 +8,7 @@ is complete and flushed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
@@ -40,8 +40,7 @@ class CorruptSnapshot(Exception):
     """The file is no complete snapshot."""
 
 
-@dataclass(slots=True, frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What a snapshot says."""
 
     image: ClusterImage
@@ -50,14 +49,15 @@ class Snapshot:
     voters: VoterSet | None = None
 
 
-@dataclass(slots=True)
 class _Found:
-    image: ClusterImage = EMPTY_IMAGE
-    timestamp_ms: int = -1
-    kraft_version: int = 0
-    voters: VoterSet | None = None
-    records: list[Message] = field(default_factory=list)
-    is_complete: bool = False
+    """A snapshot while it is read."""
+
+    def __init__(self) -> None:
+        self.timestamp_ms = -1
+        self.kraft_version = 0
+        self.voters: VoterSet | None = None
+        self.records: list[Message] = []
+        self.is_complete = False
 
 
 def snapshot_name(snapshot: SnapshotId) -> str:

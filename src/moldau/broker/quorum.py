@@ -19,8 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from moldau.broker.metadata_snapshots import voters_record
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
@@ -82,8 +81,7 @@ class QuorumStopped(Exception):
     """This node no longer takes part."""
 
 
-@dataclass(slots=True, frozen=True)
-class ReplicaState:
+class ReplicaState(NamedTuple):
     """A replica as the leader sees it; times are wall-clock milliseconds, -1 for never."""
 
     key: ReplicaKey
@@ -92,8 +90,7 @@ class ReplicaState:
     last_caught_up_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class QuorumDescription:
+class QuorumDescription(NamedTuple):
     """What DescribeQuorum tells."""
 
     leader_id: int
@@ -103,8 +100,7 @@ class QuorumDescription:
     observers: list[ReplicaState]
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """An append that is not committed yet."""
 
     last_offset: int
@@ -327,7 +323,7 @@ class MetadataQuorum:
         self._fail_pending(NotController("this node stops"))
         for waiter in self._waiters:
             waiter.cancel()
-        self.log.close()
+        self.files.close()
 
     # -- appending
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from moldau.controller.errors import NotController
@@ -100,7 +99,7 @@ class VoterChanges:
             ) from error
         levels = next((each for each in answer.supported_features if each.name == KRAFT_VERSION), None)
         first, last = (0, 0) if levels is None else (levels.min_version, levels.max_version)
-        return replace(voter, first_kraft_version=first, last_kraft_version=last)
+        return voter._replace(first_kraft_version=first, last_kraft_version=last)
 
     async def _change(self, decide: Callable[[], VoterSet], timeout_ms: float, wait: bool) -> None:
         committed = self._quorum.append_voters(decide())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.raft.election_state import ElectionState
 from moldau.raft.log_facts import SnapshotId
@@ -10,15 +10,13 @@ from moldau.raft.messages import Request
 from moldau.raft.voters import Address, ReplicaKey
 
 
-@dataclass(slots=True, frozen=True)
-class Persist:
+class Persist(NamedTuple):
     """Write `quorum-state`, and flush it."""
 
     state: ElectionState
 
 
-@dataclass(slots=True, frozen=True)
-class Send:
+class Send(NamedTuple):
     """Send, and tell `Raft.on_answer` or `Raft.on_failure` what came of it, once."""
 
     node_id: int
@@ -26,8 +24,7 @@ class Send:
     request: Request
 
 
-@dataclass(slots=True, frozen=True)
-class AppendLeaderChange:
+class AppendLeaderChange(NamedTuple):
     """The first record of a leader's epoch. Appended at once; flushing may follow."""
 
     epoch: int
@@ -35,36 +32,31 @@ class AppendLeaderChange:
     granting: tuple[ReplicaKey, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class Append:
+class Append(NamedTuple):
     """Batches from the leader of `epoch`, to be appended at once as they are; flushing may follow."""
 
     records: bytes | memoryview
     epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class Truncate:
+class Truncate(NamedTuple):
     """Remove what is at or after `offset`: the leader does not have it, so it was never committed."""
 
     offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class HighWatermarkChanged:
+class HighWatermarkChanged(NamedTuple):
     """Everything before `offset` is committed."""
 
     offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class LeaderChanged:
+class LeaderChanged(NamedTuple):
     leader_id: int | None
     epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class SnapshotChunk:
+class SnapshotChunk(NamedTuple):
     """A part of a snapshot that is being fetched; position 0 begins a new one."""
 
     snapshot: SnapshotId
@@ -72,8 +64,7 @@ class SnapshotChunk:
     data: bytes | memoryview
 
 
-@dataclass(slots=True, frozen=True)
-class InstallSnapshot:
+class InstallSnapshot(NamedTuple):
     """The snapshot is complete: it replaces the log, which goes on after it."""
 
     snapshot: SnapshotId

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.raft.voters import NO_NODE, ReplicaKey
 from moldau.wire import ZERO_UUID
 
 
-@dataclass(slots=True, frozen=True)
-class ElectionState:
+class ElectionState(NamedTuple):
     """One vote per epoch, and one leader: both rest on this being on disk before it is said."""
 
     epoch: int = 0

@@ -42,6 +42,8 @@ class Progress:
 
 @dataclass(slots=True)
 class Leader:
+    """Appends, and counts who has what."""
+
     epoch: int
     me: ReplicaKey
     voters: VoterSet

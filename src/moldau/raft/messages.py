@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.raft.log_facts import SnapshotId
 from moldau.raft.voters import Address, ReplicaKey
@@ -14,8 +14,7 @@ from moldau.wire import ErrorCode
 MAX_OFFSET = (1 << 63) - 1
 
 
-@dataclass(slots=True, frozen=True)
-class Vote:
+class Vote(NamedTuple):
     """Please elect me; or, with `pre_vote`: would you?"""
 
     voter: ReplicaKey
@@ -26,8 +25,7 @@ class Vote:
     pre_vote: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Voted:
+class Voted(NamedTuple):
     error: ErrorCode
     leader_id: int | None
     epoch: int
@@ -35,8 +33,7 @@ class Voted:
     granted: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class BeginQuorumEpoch:
+class BeginQuorumEpoch(NamedTuple):
     """I lead this epoch: fetch from me."""
 
     voter: ReplicaKey
@@ -45,8 +42,7 @@ class BeginQuorumEpoch:
     endpoints: tuple[tuple[str, Address], ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class EndQuorumEpoch:
+class EndQuorumEpoch(NamedTuple):
     """I no longer lead: elect another, these are the best ones, best first."""
 
     leader_id: int
@@ -55,8 +51,7 @@ class EndQuorumEpoch:
     endpoints: tuple[tuple[str, Address], ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class EpochAnswer:
+class EpochAnswer(NamedTuple):
     """To BeginQuorumEpoch and EndQuorumEpoch."""
 
     error: ErrorCode
@@ -65,8 +60,7 @@ class EpochAnswer:
     leader_address: Address | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class Fetch:
+class Fetch(NamedTuple):
     """Give me what follows; what is before is on my disk."""
 
     replica: ReplicaKey
@@ -76,8 +70,7 @@ class Fetch:
     high_watermark: int = MAX_OFFSET
 
 
-@dataclass(slots=True, frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     error: ErrorCode
     leader_id: int | None
     epoch: int
@@ -90,16 +83,14 @@ class Fetched:
     leader_address: Address | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class FetchSnapshot:
+class FetchSnapshot(NamedTuple):
     replica: ReplicaKey
     epoch: int
     snapshot: SnapshotId
     position: int
 
 
-@dataclass(slots=True, frozen=True)
-class FetchedSnapshot:
+class FetchedSnapshot(NamedTuple):
     error: ErrorCode
     leader_id: int | None
     epoch: int

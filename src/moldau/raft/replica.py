@@ -17,8 +17,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from moldau.raft.effects import (
     Append,
@@ -62,8 +61,7 @@ class RaftViolation(AssertionError):
     """Something happened that the protocol excludes: the node must stop rather than go on with a wrong log."""
 
 
-@dataclass(slots=True, frozen=True)
-class RaftSettings:
+class RaftSettings(NamedTuple):
     """The `controller.quorum.*` settings."""
 
     election_timeout_ms: int = 1000
@@ -81,12 +79,14 @@ class RaftSettings:
         return self.fetch_timeout_ms / 2
 
 
-@dataclass(slots=True)
 class _Link:
     """One kind of request to one node: one at a time, and a pause after a failure."""
 
-    in_flight: bool = False
-    not_before_ms: float = 0.0
+    __slots__ = ("in_flight", "not_before_ms")
+
+    def __init__(self) -> None:
+        self.in_flight = False
+        self.not_before_ms = 0.0
 
 
 class Raft:

@@ -54,6 +54,8 @@ class Ballots:
 
 @dataclass(slots=True)
 class Unattached:
+    """Waits: for a leader to show up, or for its deadline."""
+
     epoch: int
     deadline_ms: float
     leader_id: int | None = None
@@ -69,6 +71,8 @@ class Unattached:
 
 @dataclass(slots=True)
 class Follower:
+    """Fetches, and waits for nothing else until its deadline."""
+
     epoch: int
     deadline_ms: float
     leader_id: int
@@ -85,6 +89,8 @@ class Follower:
 
 @dataclass(slots=True)
 class Prospective:
+    """Asks for pre-votes."""
+
     epoch: int
     deadline_ms: float
     ballots: Ballots
@@ -102,6 +108,8 @@ class Prospective:
 
 @dataclass(slots=True)
 class Candidate:
+    """Asks for votes."""
+
     epoch: int
     deadline_ms: float
     ballots: Ballots
@@ -116,6 +124,8 @@ class Candidate:
 
 @dataclass(slots=True)
 class Resigned:
+    """Tells the others that it no longer leads."""
+
     epoch: int
     deadline_ms: float
     leader_id: int | None  # itself: nobody else can win this epoch

@@ -33,8 +33,7 @@ class ReplicaKey(NamedTuple):
         )
 
 
-@dataclass(slots=True, frozen=True)
-class Voter:
+class Voter(NamedTuple):
     """One voter, where it listens, and what it can speak."""
 
     key: ReplicaKey
