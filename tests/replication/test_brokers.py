@@ -367,3 +367,26 @@ def test_with_several_log_dirs_the_controller_hears_where_replicas_lie() -> None
         assert len([each for each in cluster.requests if isinstance(each, m.AssignReplicasToDirsRequest)]) == 2
 
     cluster.run(test)
+
+
+def test_new_partitions_do_not_wait_for_the_fetch_that_is_under_way() -> None:
+    cluster = Cluster(2, replica_fetch_wait_max_ms="20000", replica_lag_time_max_ms="60000")
+
+    async def test() -> None:
+        cluster.create("old", [1, 2])
+        assert await cluster.produce(1, "old", "a") is ErrorCode.NONE
+        await asyncio.sleep(1)
+        started = cluster.loop.time()
+        for number in range(5):
+            cluster.create(f"new-{number}", [1, 2])
+            assert await cluster.produce(1, f"new-{number}", "a") is ErrorCode.NONE
+        assert cluster.loop.time() - started < 2
+        # With the next round they are one again.
+        assert await cluster.produce(1, "old", "b") is ErrorCode.NONE
+        await asyncio.sleep(1)
+        fetchers = cluster.members[2].broker.replicas.replication.fetchers
+        assert len({id(each) for each in fetchers._of.values()}) == 1
+        assert await cluster.produce(1, "new-0", "b") is ErrorCode.NONE
+        assert cluster.values(2, "new-0") == ["a", "b"]
+
+    cluster.run(test)

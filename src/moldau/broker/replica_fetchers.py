@@ -8,6 +8,9 @@ Invariants
   flushes, of what it has flushed.
 - An answer counts only for the leader epoch, and the offset, it was asked with.
 - A partition is in one fetcher at most.
+
+A fetch waits at the leader for up to `replica.fetch.wait.max.ms`. Partitions that come meanwhile (a new topic, a new
+leader) do not wait for it: they are fetched beside it, on a connection of their own, and join with its next round.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ _log = logging.getLogger(__name__)
 _LATEST, _EARLIEST = -1, -2
 _NEVER = float("inf")
 _THROTTLE_CHECK_MS = 100.0
+_NEWCOMERS_WAIT_MS = 20  # more may come
 
 _Failed = (Disconnected, RequestTimedOut, UnsupportedVersion, MalformedFrame)
 
@@ -67,7 +71,7 @@ class ReplicaFetchers:
     def __init__(self, broker: Broker, quota: Callable[[], ReplicationQuota]) -> None:
         self._broker = broker
         self._quota = quota
-        self._fetchers: dict[tuple[int, int], _Fetcher] = {}
+        self._fetchers: dict[tuple[int, str], _Fetcher] = {}
         self._of: dict[Key, _Fetcher] = {}
 
     def follow(self, partition: Partition) -> None:
@@ -81,14 +85,32 @@ class ReplicaFetchers:
                 return
             self.forget(partition.key)
         number = crc32(partition.topic.encode(), partition.index) % self._broker.config.get_int("num.replica.fetchers")
-        where = (image.leader, number)
-        fetcher = self._fetchers.get(where)
-        if fetcher is None or fetcher.is_over:
-            fetcher = self._fetchers[where] = _Fetcher(self._broker, self._quota, image.leader, number)
+        fetcher = self._fetcher(image.leader, f"fetcher-{number}")
+        if fetcher.is_asking:
+            fetcher = self._beside(fetcher)
         log = partition.log
         state = FollowedPartition(image.leader_epoch, log.log_end_offset, log.epochs.latest)
         self._of[partition.key] = fetcher
         fetcher.add(_Followed(partition, state))
+
+    def _fetcher(self, leader_id: int, lane: str, joins: _Fetcher | None = None) -> _Fetcher:
+        fetcher = self._fetchers.get((leader_id, lane))
+        if fetcher is None or fetcher.is_over or fetcher.joins is not joins:
+            fetcher = self._fetchers[leader_id, lane] = _Fetcher(self._broker, self._quota, leader_id, lane, joins)
+        return fetcher
+
+    def _beside(self, fetcher: _Fetcher) -> _Fetcher:
+        newcomers = self._fetcher(fetcher.leader_id, f"{fetcher.lane}-newcomers", joins=fetcher)
+        fetcher.before_round = lambda: self._join(newcomers, fetcher)
+        return newcomers
+
+    def _join(self, newcomers: _Fetcher, fetcher: _Fetcher) -> None:
+        """The fetch that was under way is over: from now on it carries the newcomers, too."""
+        fetcher.before_round = None
+        moved, newcomers.partitions = newcomers.partitions, {}
+        for key, followed in moved.items():
+            fetcher.partitions[key] = followed
+            self._of[key] = fetcher
 
     def forget(self, key: Key) -> None:
         fetcher = self._of.pop(key, None)
@@ -107,13 +129,24 @@ class ReplicaFetchers:
 
 
 class _Fetcher:
-    def __init__(self, broker: Broker, quota: Callable[[], ReplicationQuota], leader_id: int, number: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        quota: Callable[[], ReplicationQuota],
+        leader_id: int,
+        lane: str,
+        joins: _Fetcher | None,
+    ) -> None:
         self._broker = broker
         self._quota = quota
-        self._lane = f"fetcher-{number}"
+        self.lane = lane
         self.leader_id = leader_id
+        self.joins = joins
+        # Whether a request is out, which may wait long for records.
+        self.is_asking = False
+        self.before_round: Callable[[], None] | None = None
         self.partitions: dict[Key, _Followed] = {}
-        self._session = FollowerSession()
+        self._session = FollowerSession(wants_session=joins is None)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] = broker.loop.create_task(self._run())
 
@@ -138,7 +171,7 @@ class _Fetcher:
     async def _run(self) -> None:
         """Ends when nothing is left to follow; a new one is made when there is again."""
         await asyncio.sleep(0)  # the first partitions come right after
-        while self.partitions:
+        while self.partitions or self.before_round is not None:
             try:
                 await self._round()
             except Exception:  # one bad round must not end the replication of all these partitions
@@ -152,6 +185,8 @@ class _Fetcher:
 
     async def _round(self) -> None:
         self._changed.clear()
+        if self.before_round is not None:
+            self.before_round()
         wishes, wait_ms = self._wishes()
         if not wishes:
             await self._pause(wait_ms)
@@ -161,18 +196,21 @@ class _Fetcher:
             await self._pause(self._backoff_ms)
             return
         plan = self._session.plan(wishes)
+        self.is_asking = True
         try:
             frame = await self._broker.channels.call(
                 *endpoint,
                 self._request(plan),
                 timeout_ms=self._broker.config.get_int("replica.socket.timeout.ms"),
-                lane=self._lane,
+                lane=self.lane,
             )
         except _Failed as error:
             _log.info("broker %d cannot be fetched from now: %s", self.leader_id, error)
             self._session.on_failure()
             await self._pause(self._backoff_ms)
             return
+        finally:
+            self.is_asking = False
         if not self._session.on_response(frame.error_code, frame.session_id):
             _log.info("broker %d ended the fetch session: %s", self.leader_id, ErrorCode(frame.error_code).name)
             if frame.error_code not in _SESSION_ERRORS:
@@ -222,7 +260,7 @@ class _Fetcher:
         request = m.FetchRequest(
             replica_state=m.FetchRequest.ReplicaState(self._broker.node_id, self._broker.broker_epoch),
             replica_id=self._broker.node_id,
-            max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
+            max_wait_ms=config.get_int("replica.fetch.wait.max.ms") if self.joins is None else _NEWCOMERS_WAIT_MS,
             min_bytes=config.get_int("replica.fetch.min.bytes"),
             max_bytes=config.get_int("replica.fetch.response.max.bytes"),
             session_id=plan.session_id,
@@ -391,7 +429,7 @@ class _Fetcher:
             *endpoint,
             kind(replica_id=self._broker.node_id, topics=list(topics.values())),
             timeout_ms=self._broker.config.get_int("replica.socket.timeout.ms"),
-            lane=self._lane,
+            lane=self.lane,
         )
         return {
             (ids[topic.name], found.partition_index): found.offset

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from moldau.wire.errors import ErrorCode
 
-INITIAL_EPOCH = 0
+INITIAL_EPOCH, NO_SESSION_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
 _NO_SESSION = 0
 
@@ -36,16 +36,17 @@ class FetchPlan(NamedTuple):
 
 
 class FollowerSession:
-    __slots__ = ("_epoch", "_id", "_sent")
+    __slots__ = ("_epoch", "_first_epoch", "_id", "_sent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, wants_session: bool = True) -> None:
         self._id = _NO_SESSION
-        self._epoch = INITIAL_EPOCH
+        self._first_epoch = INITIAL_EPOCH if wants_session else NO_SESSION_EPOCH
+        self._epoch = self._first_epoch
         self._sent: dict[Key, FetchWish] = {}
 
     @property
     def is_incremental(self) -> bool:
-        return self._epoch != INITIAL_EPOCH
+        return self._epoch != self._first_epoch
 
     def plan(self, wishes: Mapping[Key, FetchWish]) -> FetchPlan:
         """The next request, for all of these partitions and no others."""
@@ -65,11 +66,11 @@ class FollowerSession:
         if error_code != ErrorCode.NONE:
             if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = _NO_SESSION
-            self._epoch = INITIAL_EPOCH
+            self._epoch = self._first_epoch
             return False
         if session_id == _NO_SESSION:  # the leader has no room for a session, or closed this one as it was empty
-            self._id, self._epoch = _NO_SESSION, INITIAL_EPOCH
-        elif self._epoch == INITIAL_EPOCH or session_id != self._id:
+            self._id, self._epoch = _NO_SESSION, self._first_epoch
+        elif not self.is_incremental or session_id != self._id:
             self._id, self._epoch = session_id, 1
         else:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
@@ -77,4 +78,4 @@ class FollowerSession:
 
     def on_failure(self) -> None:
         """No answer: whether the leader took the request is not known."""
-        self._epoch = INITIAL_EPOCH
+        self._epoch = self._first_epoch
