@@ -91,6 +91,12 @@ class Node:
         """Where each listener is bound."""
         return {name: (listener.host, listener.port) for name, listener in self._listeners.items()}
 
+    @property
+    def client_addresses(self) -> list[tuple[str, int]]:
+        """Where clients connect: to a broker; or to a controller, if this node is nothing else."""
+        listeners = self.config.broker_listeners or self.config.controller_listeners
+        return [self.addresses[each.listener] for each in listeners]
+
     async def start(self) -> None:
         """Return when clients may connect. If it fails, everything is closed again."""
         refuse_missing_protection(self.config)

@@ -29,6 +29,10 @@ def serve(
         list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting; may be repeated.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
+    until_stdin_closes: Annotated[
+        bool, typer.Option("--until-stdin-closes", help="Stop when whoever started this is gone.")
+    ] = False,
 ) -> None:
     """Run a broker. Prints `ready HOST:PORT` when clients may connect; stop it with Ctrl-C or SIGTERM."""
-    raise typer.Exit(serving.serve(serving.ServeArguments(config, data_dir, listen, overrides or [], verbose)))
+    arguments = serving.ServeArguments(config, data_dir, listen, overrides or [], verbose, until_stdin_closes)
+    raise typer.Exit(serving.serve(arguments))

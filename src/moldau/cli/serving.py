@@ -39,6 +39,7 @@ class ServeArguments:
     listen: str | None = None
     overrides: list[str] = field(default_factory=list)
     verbose: bool = False
+    until_stdin_closes: bool = False
 
 
 def plain_arguments(arguments: list[str]) -> ServeArguments | None:
@@ -48,6 +49,9 @@ def plain_arguments(arguments: list[str]) -> ServeArguments | None:
     for name in rest:
         if name in ("--verbose", "-v"):
             parsed.verbose = True
+            continue
+        if name == "--until-stdin-closes":
+            parsed.until_stdin_closes = True
             continue
         value = next(rest, None)
         if value is None or value.startswith("-"):
@@ -76,7 +80,7 @@ def serve(arguments: ServeArguments) -> int:
         return _fail(error, 2)
     except OSError as error:
         return _fail(f"cannot read {arguments.config}: {error.strerror}", 2)
-    return _run(loaded)
+    return _run(loaded, until_stdin_closes=arguments.until_stdin_closes)
 
 
 def _fail(reason: object, status: int) -> int:
@@ -101,18 +105,19 @@ def _load(arguments: ServeArguments) -> BrokerConfig:
     return load_broker_config(settings, arguments.overrides)
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.net import new_event_loop
 
     gc.disable()  # until the node is up, see below
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, until_stdin_closes=until_stdin_closes))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.broker.config import InvalidConfig
     from moldau.broker.identity import WrongDirectory
     from moldau.broker.node import Node
+    from moldau.broker.registration import RegistrationRefused
     from moldau.log.errors import LogError
 
     stop = asyncio.Event()
@@ -125,6 +130,8 @@ async def _serve(config: BrokerConfig) -> int:
 
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, on_signal)
+    if until_stdin_closes:
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stop)
     node = Node(config)
     failures: list[Exception] = []
 
@@ -133,22 +140,38 @@ async def _serve(config: BrokerConfig) -> int:
         stop.set()
 
     node.on_failure = on_failure
+    starting = loop.create_task(node.start())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # it may wait for a quorum that does not come
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return _fail(failures[0], 1) if failures else 0
     try:
-        await node.start()
+        starting.result()
     except InvalidConfig as error:
+        stopping.cancel()
         return _fail(error, 2)
-    except (WrongDirectory, LogError, OSError) as error:
+    except (WrongDirectory, RegistrationRefused, LogError, OSError) as error:
+        stopping.cancel()
         return _fail(error, 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
-    for host, port in node.addresses.values():
+    for host, port in node.client_addresses:
         print(f"ready {host}:{port}", flush=True)
     # What exists now stays for the life of the broker: the collector need not look at it again.
     gc.freeze()
     gc.enable()
-    await stop.wait()
+    await stopping
     if failures:
         await node.abort()
         return _fail(failures[0], 1)
     await node.stop()
     return 0
+
+
+def _on_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Whoever started this process holds the other end: its end is ours."""
+    if not os.read(sys.stdin.fileno(), 1024):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()

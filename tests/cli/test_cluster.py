@@ -1,0 +1,83 @@
+"""`moldau cluster` as people run it: three processes, one ready line, one end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.cluster.workload import create_topic
+from tests.support.broker_process import QUICK, eventually_refuses, free_port, read_ready
+from tests.support.clients import CONFLUENT, Sent, read_all
+
+SECONDS = 50
+
+
+def free_ports() -> int:
+    """A first port with room for three nodes and their controllers."""
+    while True:
+        first = free_port()
+        if first < 60_000 and all(eventually_refuses(first + more, 1) for more in (0, 1, 2, 100, 101, 102)):
+            return first
+
+
+def spawn_cluster(data_dir: Path, base_port: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "moldau", "cluster", "--data-dir", str(data_dir), "--base-port", str(base_port)]
+    command += [f"--set={key}={value}" for key, value in (QUICK | {"broker.session.timeout.ms": "3000"}).items()]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def nodes_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(each) for each in children]
+
+
+def end(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+    process.send_signal(how)
+    _, said = process.communicate(timeout=SECONDS)
+    return process.returncode, said
+
+
+def test_three_processes_serve_survive_one_and_stop_together(tmp_path: Path) -> None:
+    base_port = free_ports()
+    process = spawn_cluster(tmp_path, base_port)
+    try:
+        servers = read_ready(process)
+        assert servers == ",".join(f"127.0.0.1:{base_port + place}" for place in range(3))
+        topic = "kept"
+        create_topic(servers, topic, 1)
+        CONFLUENT.send(servers, topic, [Sent(b"%d" % number) for number in range(100)], "none")
+        nodes = nodes_of(process)
+        assert len(nodes) == 3
+        os.kill(nodes[0], signal.SIGKILL)
+        CONFLUENT.send(servers, topic, [Sent(b"%d" % number) for number in range(100, 200)], "none")
+        status, said = end(process)
+        assert status == 0
+        assert "node 1 ended by signal 9; 2 of 3 go on" in said
+        assert "Traceback" not in said
+        assert all(eventually_refuses(base_port + place) for place in range(3))
+        process = spawn_cluster(tmp_path, base_port)
+        servers = read_ready(process)
+        assert sorted(int(each.value() or b"") for each in read_all(servers, topic)) == list(range(200))
+        nodes = nodes_of(process)
+        process.kill()  # without a chance to tell its nodes
+        process.communicate()
+        deadline = time.monotonic() + SECONDS
+        while any(Path(f"/proc/{node}").exists() for node in nodes):
+            assert time.monotonic() < deadline, "nodes outlive whoever started them"
+            time.sleep(0.05)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "moldau", "cluster", "--data-dir", str(tmp_path), "--set", "num.partitions=none"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 2
+    assert "num.partitions" in done.stderr
+    assert "Traceback" not in done.stderr
