@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from moldau.records.columns import BinaryColumn, Columns, HeaderColumns
+from moldau.records.columns import BinaryColumn, Columns, Data, HeaderColumns
 
 ArrowArray = Any  # pyarrow has no type stubs
 _MAX_INT32 = 2**31 - 1
@@ -33,7 +33,7 @@ def to_arrow(columns: Columns) -> Any:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def binary_array(data: bytes, column: BinaryColumn) -> ArrowArray:
+def binary_array(data: Data, column: BinaryColumn) -> ArrowArray:
     """The column as pyarrow.binary(), or large_binary() if the data exceeds what 32-bit offsets reach."""
     count = len(column.starts)
     large = len(data) > _MAX_INT32
@@ -55,7 +55,7 @@ def binary_array(data: bytes, column: BinaryColumn) -> ArrowArray:
     return pa.Array.from_buffers(values.type, count, [validity, *values.buffers()[1:]])
 
 
-def headers_array(data: bytes, headers: HeaderColumns) -> ArrowArray:
+def headers_array(data: Data, headers: HeaderColumns) -> ArrowArray:
     """list<struct<key: binary, value: binary>>, one list per record."""
     pairs = pa.StructArray.from_arrays(
         [binary_array(data, headers.names), binary_array(data, headers.values)], names=["key", "value"]

@@ -83,6 +83,48 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRE
     raise UnsupportedCompression(f"compression type {codec} does not exist")
 
 
+class Arena:
+    """Memory that is used again and again: fresh pages cost more than what is written into them.
+
+    Growing makes new memory, so what was handed out before stays as it was.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, size_bytes: int = _FIRST_GUESS_BYTES) -> None:
+        self.data = bytearray(size_bytes)
+
+    def grow(self, size_bytes: int, used_bytes: int) -> None:
+        """Have room for `size_bytes`, keeping the first `used_bytes`."""
+        if len(self.data) < size_bytes:
+            larger = bytearray(max(size_bytes, 2 * len(self.data)))
+            with memoryview(self.data) as old:
+                larger[:used_bytes] = old[:used_bytes]
+            self.data = larger
+
+
+def decompress_at(codec: Codec, data: Buffer, arena: Arena, position: int, max_bytes: int) -> int:
+    """Decompress into the arena at `position`; returns the position behind, or raises as `decompress` does."""
+    if codec not in _DECOMPRESS_INTO:
+        plain = decompress(codec, data, max_bytes)
+        arena.grow(position + len(plain), position)
+        arena.data[position : position + len(plain)] = plain
+        return position + len(plain)
+    decompress_into = _DECOMPRESS_INTO[codec]
+    size = min(max_bytes, max(_FIRST_GUESS_BYTES, 8 * len(data)))
+    while True:
+        arena.grow(position + size, position)
+        try:
+            with memoryview(arena.data)[position : position + size] as room:
+                return position + int(decompress_into(data, room))
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise CorruptBatch(f"bad {codec.name.lower()} data: {error}") from error
+        if size >= max_bytes:
+            raise _too_large(max_bytes)
+        size = min(max_bytes, size * 4)
+
+
 def _too_large(max_bytes: int) -> RecordsError:
     return DecompressedTooLarge(f"the batch expands to more than {max_bytes} bytes: send smaller batches")
 

@@ -1,7 +1,7 @@
 """A whole fetch as columns, with numpy: no Python object per record.
 
 Finding where each record starts takes a short Python loop, because each length is known only after the one before;
-everything else is done for all records of all batches at once. The result points into one bytes object: keys and
+everything else is done for all records of all batches at once. The result points into one buffer: keys and
 values are (start, length) pairs, and `moldau.records.arrow` turns those into Arrow arrays without touching records.
 
 Invariant: the columns hold exactly what `iter_records` gives for the batches a reader may see, and bytes it would
@@ -22,16 +22,15 @@ from moldau.records.batch import (
     BatchHeader,
     Buffer,
 )
-from moldau.records.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES, decompress
+from moldau.records.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES, Arena, Codec, decompress_at
 from moldau.records.errors import CorruptBatch
 from moldau.records.fetched import iter_fetched
 from moldau.records.varint import HIGH_BITS, LOW_BITS, read_length, read_varint
 
 Int64s = NDArray[np.int64]
 UInt8s = NDArray[np.uint8]
+Data = bytes | bytearray
 
-# Behind the last record: a varint that runs over the end is read from here before it is refused.
-_PADDING = bytes(16)
 # Length, attributes, two deltas, two lengths, header count: a lying record count must not fill the memory.
 _MIN_RECORD_BYTES = 7
 # Most bytes a varint may have, and the largest value of the last of them.
@@ -60,7 +59,7 @@ class HeaderColumns:
 class Columns:
     """Records of one fetch. `next_offset` is where to fetch next: it counts hidden batches too."""
 
-    data: bytes
+    data: Data
     offsets: Int64s
     timestamps: Int64s
     timestamp_types: NDArray[np.int8]  # 0: create time, 1: log append time
@@ -110,40 +109,83 @@ def iter_columns(
     check_crcs: bool = True,
     max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int | None = 16 << 20,
+    arena: Arena | None = None,
 ) -> Iterator[Columns]:
     """The same in pieces of about `chunk_bytes` of expanded records, at least one, so that memory stays bounded.
 
-    `max_bytes` then bounds each expanded batch; without `chunk_bytes` it bounds all of them together.
+    `max_bytes` then bounds each expanded batch; without `chunk_bytes` it bounds all of them together. Given an `arena`
+    to expand into, a piece is good only until the next one is asked for.
     """
     batches: list[BatchHeader] = []
-    bodies: list[Buffer] = []
-    held_bytes = 0
+    bodies: list[tuple[int, int]] = []  # from, to: in the buffer, or in the arena
     view = memoryview(buffer)
     next_offset = fetch_offset
+    held_bytes = 0
+    expanded = _Expanded(arena)
     for position, header, visible in iter_fetched(view, fetch_offset, aborted, check_crcs=check_crcs):
         if until_offset is not None and header.base_offset >= until_offset:
             next_offset = until_offset  # whatever lies between was compacted away, or hidden
             break
         if chunk_bytes is not None and held_bytes >= chunk_bytes:
-            yield _columns_of(batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
+            data, bodies = expanded.finish(view, bodies)
+            yield _columns_of(data, batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
             batches, bodies, held_bytes = [], [], 0
+            expanded = _Expanded(arena)
         next_offset = header.next_offset
         if not visible or not header.record_count:
             continue
-        body: Buffer = view[position + HEADER_BYTES : position + header.size_bytes]
-        if header.attributes & CODEC_MASK:
-            body = decompress(header.codec, body, max_bytes if chunk_bytes is not None else max_bytes - held_bytes)
-            held_bytes += len(body)
-        elif chunk_bytes is not None:
-            held_bytes += len(body)
+        begin, end = position + HEADER_BYTES, position + header.size_bytes
+        if header.attributes & CODEC_MASK or expanded.is_used:
+            bodies = expanded.move(view, bodies)
+            left = max_bytes if chunk_bytes is not None else max_bytes - held_bytes
+            body = expanded.add(header.codec, view[begin:end], left)
+        else:
+            body = (begin, end)
+        held_bytes += body[1] - body[0] if chunk_bytes is not None or header.attributes & CODEC_MASK else 0
         batches.append(header)
         bodies.append(body)
-    yield _columns_of(batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
+    data, bodies = expanded.finish(view, bodies)
+    yield _columns_of(data, batches, bodies, next_offset, fetch_offset, until_offset, with_headers=with_headers)
+
+
+class _Expanded:
+    """Where the bodies of a piece lie: in the fetched bytes themselves until one of them is compressed, then here."""
+
+    __slots__ = ("_arena", "_end", "is_used")
+
+    def __init__(self, arena: Arena | None) -> None:
+        self._arena = arena or Arena()
+        self._end = 0
+        self.is_used = False
+
+    def add(self, codec: Codec, body: memoryview, max_bytes: int) -> tuple[int, int]:
+        begin = self._end
+        # What is not compressed came in one frame with the rest: its size needs no limit.
+        self._end = decompress_at(codec, body, self._arena, begin, max_bytes if codec else len(body))
+        return begin, self._end
+
+    def move(self, view: memoryview, bodies: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Take along the bodies before the first compressed one."""
+        if self.is_used:
+            return bodies
+        self.is_used = True
+        return [self.add(Codec.NONE, view[begin:end], end - begin) for begin, end in bodies]
+
+    def finish(self, view: memoryview, bodies: list[tuple[int, int]]) -> tuple[Data, list[tuple[int, int]]]:
+        """The bytes that the bodies are positions of. Indexing a memoryview is slow, so it is what lies below it."""
+        if self.is_used:
+            return self._arena.data, bodies
+        below = view.obj
+        if not isinstance(below, bytes | bytearray) or not len(view):
+            return bytes(view), bodies
+        base = np.frombuffer(view, np.uint8).ctypes.data - np.frombuffer(below, np.uint8).ctypes.data
+        return below, [(begin + base, end + base) for begin, end in bodies] if base else bodies
 
 
 def _columns_of(
+    data: Data,
     batches: list[BatchHeader],
-    bodies: list[Buffer],
+    bodies: list[tuple[int, int]],
     next_offset: int,
     fetch_offset: int,
     until_offset: int | None,
@@ -152,25 +194,23 @@ def _columns_of(
 ) -> Columns:
     if until_offset is not None:
         next_offset = min(next_offset, until_offset)
-    data = b"".join([*bodies, _PADDING])
     try:
-        starts = _find_records(data, batches, bodies)
+        starts, ends = _find_records(data, batches, bodies)
     except IndexError:
         raise CorruptBatch("a record reaches beyond its batch, or has a negative length") from None
-    columns = _read_fields(data, starts, batches, next_offset, with_headers=with_headers)
+    columns = _read_fields(data, starts, ends, batches, next_offset, with_headers=with_headers)
     return _within(columns, fetch_offset, until_offset)
 
 
-def _find_records(data: bytes, batches: list[BatchHeader], bodies: list[Buffer]) -> Int64s:
-    """Where each record starts. The sum of the lengths must lead exactly to the end of each batch."""
+def _find_records(data: Data, batches: list[BatchHeader], bodies: list[tuple[int, int]]) -> tuple[Int64s, Int64s]:
+    """Where each record starts and ends. The sum of the lengths must lead exactly to the end of each batch."""
     low_bits, high_bits = LOW_BITS, HIGH_BITS
     starts: list[int] = []
     add = starts.append
-    position = end = 0
-    for header, body in zip(batches, bodies, strict=True):
-        end += len(body)
-        if header.record_count * _MIN_RECORD_BYTES > len(body):
-            raise CorruptBatch(f"{len(body)} bytes cannot hold {header.record_count} records")
+    for header, (begin, end) in zip(batches, bodies, strict=True):
+        if header.record_count * _MIN_RECORD_BYTES > end - begin:
+            raise CorruptBatch(f"{end - begin} bytes cannot hold {header.record_count} records")
+        position = begin
         for _ in repeat(None, header.record_count):
             add(position)
             byte = data[position]
@@ -183,7 +223,12 @@ def _find_records(data: bytes, batches: list[BatchHeader], bodies: list[Buffer])
                 position += length
         if position != end:
             raise CorruptBatch(f"the {header.record_count} records of a batch do not fill it")
-    return np.fromiter(starts, np.int64, len(starts))
+    found = np.fromiter(starts, np.int64, len(starts))
+    ends = np.empty_like(found)
+    ends[:-1] = found[1:]
+    counts = np.array([header.record_count for header in batches], np.int64)
+    ends[np.cumsum(counts) - 1] = [end for _, end in bodies]
+    return found, ends
 
 
 def _read_varints(data: UInt8s, positions: Int64s, limits: tuple[int, int]) -> tuple[Int64s, Int64s]:
@@ -206,11 +251,10 @@ def _read_varints(data: UInt8s, positions: Int64s, limits: tuple[int, int]) -> t
 
 
 def _read_fields(
-    data: bytes, starts: Int64s, batches: list[BatchHeader], next_offset: int, *, with_headers: bool
+    data: Data, starts: Int64s, ends: Int64s, batches: list[BatchHeader], next_offset: int, *, with_headers: bool
 ) -> Columns:
     source = np.frombuffer(data, np.uint8)
     counts = np.array([header.record_count for header in batches], np.int64)
-    ends = np.append(starts[1:], len(data) - len(_PADDING))
     try:
         _, positions = _read_varints(source, starts, _INT32_LIMITS)
         timestamps, positions = _read_varints(source, positions + 1, _INT64_LIMITS)  # behind the unused attributes
@@ -248,7 +292,7 @@ def _read_fields(
     )
 
 
-def _read_headers(data: bytes, positions: Int64s, ends: Int64s, counts: Int64s) -> HeaderColumns:
+def _read_headers(data: Data, positions: Int64s, ends: Int64s, counts: Int64s) -> HeaderColumns:
     """Headers take a Python loop: records have few or none, and each header's place depends on the one before."""
     names: list[tuple[int, int]] = []
     values: list[tuple[int, int]] = []

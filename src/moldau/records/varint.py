@@ -21,7 +21,7 @@ ZIGZAG = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
 TABLE_SIZE = 8192  # what fits into two bytes
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """(value, position behind it) of an int32."""
     raw = data[position] & 0x7F
     shift = 0
@@ -51,7 +51,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
-def read_length(data: bytes, position: int) -> tuple[int, int]:
+def read_length(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """(value, position behind it) of an int32 that must not be negative."""
     value, position = read_varint(data, position)
     if value < 0:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.records.arrow import binary_array
-from moldau.records.columns import Columns, HeaderColumns
+from moldau.records.columns import Columns, Data, HeaderColumns
 
 _MICROSECONDS = 1_000
 _MAX_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
@@ -71,7 +71,7 @@ def _timestamps(columns: Columns, topic: str, partition: int) -> Any:
     return pa.array(columns.timestamps * _MICROSECONDS).view(pa.timestamp("us", "UTC"))
 
 
-def _headers(data: bytes, headers: HeaderColumns, kind: Any) -> Any:
+def _headers(data: Data, headers: HeaderColumns, kind: Any) -> Any:
     """Null, not empty, where a record has none: as Spark's own source has it. Names that are not UTF-8 are mended."""
     names = binary_array(data, headers.names)
     try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moldau.records.batch import Buffer, iter_batches
+from moldau.records.codecs import Arena
 from moldau.records.columns import Columns, iter_columns
 from moldau.seams.disk import FileRegion
 from moldau.spark.admin import Address, Cluster
@@ -83,11 +84,12 @@ class _Fetched:
 
 
 def read_range(work: RangeToRead, settings: FetchSettings) -> Iterator[Columns]:
-    """The records of the range, some thousands at a time."""
+    """The records of the range, some thousands at a time; each piece is good until the next is asked for."""
     responses: queue.Queue[_Fetched | BaseException | None] = queue.Queue(_AHEAD)
     fetcher = _Fetcher(work, settings, responses)
     thread = threading.Thread(target=fetcher.run, name=f"fetch {work}", daemon=True)
     thread.start()
+    arena = Arena()
     try:
         while (response := responses.get()) is not None:
             if isinstance(response, BaseException):
@@ -99,6 +101,7 @@ def read_range(work: RangeToRead, settings: FetchSettings) -> Iterator[Columns]:
                 aborted=response.aborted,
                 with_headers=settings.include_headers,
                 check_crcs=settings.check_crcs,
+                arena=arena,
             )
     finally:
         fetcher.stop()
