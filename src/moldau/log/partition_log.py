@@ -22,6 +22,7 @@ from moldau.log.errors import (
     OffsetOutOfRange,
     StorageError,
 )
+from moldau.log.failure import offline_on_error
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerState
@@ -121,16 +122,14 @@ class PartitionLog:
 
     # -- append
 
+    @offline_on_error
     def _before_first_append(self) -> None:
         """After a clean start the log end was taken from a checkpoint: before it is relied upon, look at the records.
         Should there be more of them than it says, their offsets are taken."""
         self._check_online()
         if self._untouched:
             self._untouched = False
-            try:
-                self.log_end_offset = max(self.log_end_offset, self._segments.active.next_offset())
-            except OSError as error:
-                raise self.fail(error) from error
+            self.log_end_offset = max(self.log_end_offset, self._segments.active.next_offset())
 
     def append_as_leader(
         self,
@@ -162,15 +161,7 @@ class PartitionLog:
                     self.producers.check_verified(fields[9], verification_guard)
         try:
             segment = self._segments.active
-            first_timestamp = segment.first_timestamp
-            if (  # no room for it, or the answer takes a closer look
-                segment.size + size > config.segment_bytes
-                or first_timestamp is None
-                or first_timestamp < 0
-                or max_timestamp - first_timestamp > config.max_segment_ms - segment.roll_jitter_ms
-                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-                or segment.index_full
-            ) and must_roll(segment, config, size, last_offset, max_timestamp, now_ms):
+            if must_roll(segment, config, size, last_offset, max_timestamp, now_ms):
                 self.roll()
                 segment = self._segments.active
             if leader_epoch != self.epochs.latest:
@@ -202,6 +193,7 @@ class PartitionLog:
         first, last, timestamp = batch.first_offset, batch.last_offset, batch.timestamp
         return AppendInfo(first, last, timestamp, timestamp, self.log_start_offset, 0, duplicate=True)
 
+    @offline_on_error
     def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> AppendInfo:
         """Append whole batches as the leader stamped them; a cut-off one at the end is left out.
 
@@ -214,32 +206,22 @@ class PartitionLog:
             return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, -1, self.log_start_offset, 0)
         now_ms = self._wall_ms()
         view = memoryview(buffer)
-        try:
-            run: list[tuple[int, BatchHeader]] = []
-            for position, header in batches:
-                size = header.size_bytes + (position - run[0][0] if run else 0)
-                active = self._segments.active
-                if must_roll(active, self.config, size, header.last_offset, header.max_timestamp, now_ms):
-                    self._append_run(view, run)
-                    run = []
-                    self.roll(header.base_offset)
-                run.append((position, header))
-            self._append_run(view, run)
-        except OSError as error:
-            raise self.fail(error) from error
+        run: list[tuple[int, BatchHeader]] = []
+        for position, header in batches:
+            size = header.size_bytes + (position - run[0][0] if run else 0)
+            active = self._segments.active
+            if must_roll(active, self.config, size, header.last_offset, header.max_timestamp, now_ms):
+                self._append_run(view, run)
+                run = []
+                self.roll(header.base_offset)
+            run.append((position, header))
+        self._append_run(view, run)
         first, last = batches[0][1], batches[-1][1]
         size = batches[-1][0] + last.size_bytes
         max_timestamp = max(header.max_timestamp for _, header in batches)
         needs_flush = last.next_offset - self._durability.flushed_offset >= self.config.flush_messages
-        return AppendInfo(
-            first.base_offset,
-            last.last_offset,
-            max_timestamp,
-            -1,
-            self.log_start_offset,
-            size,
-            needs_flush=needs_flush,
-        )
+        start = self.log_start_offset
+        return AppendInfo(first.base_offset, last.last_offset, max_timestamp, -1, start, size, False, needs_flush)
 
     def _append_run(self, view: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
         """Write batches that go into the active segment with one call, then note each."""
@@ -302,6 +284,7 @@ class PartitionLog:
 
     # -- read
 
+    @offline_on_error
     def read(
         self,
         offset: int,
@@ -319,26 +302,19 @@ class PartitionLog:
                 f"offset {offset} is not in {self.log_start_offset}..{end_offset} of {self.topic}-{self.partition}"
             )
         bound = end_offset if upper_bound_offset is None else min(upper_bound_offset, end_offset)
-        try:
-            return self._reader.read(offset, max_bytes, bound, end_offset, min_one_batch=min_one_batch)
-        except OSError as error:
-            raise self.fail(error) from error
+        return self._reader.read(offset, max_bytes, bound, end_offset, min_one_batch=min_one_batch)
 
+    @offline_on_error
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """ListOffsets by time: the first record at or after the log start that is at least this young."""
         self._check_online()
-        try:
-            return find_by_timestamp(self._segments.items, timestamp, self.log_start_offset)
-        except OSError as error:
-            raise self.fail(error) from error
+        return find_by_timestamp(self._segments.items, timestamp, self.log_start_offset)
 
+    @offline_on_error
     def offset_of_max_timestamp(self) -> FoundOffset | None:
         """ListOffsets for the largest timestamp (-3): the first record that has it."""
         self._check_online()
-        try:
-            return find_max_timestamp(self._segments.items)
-        except OSError as error:
-            raise self.fail(error) from error
+        return find_max_timestamp(self._segments.items)
 
     def earliest(self) -> FoundOffset:
         """ListOffsets for the earliest offset (-2), and for the earliest local one (-4): nothing is tiered."""
@@ -349,13 +325,11 @@ class PartitionLog:
         """ListOffsets for the end of the log; the broker answers -1 with the high watermark or last stable offset."""
         return FoundOffset(NO_TIMESTAMP, self.log_end_offset, self.epochs.latest)
 
+    @offline_on_error
     def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         """For a read_committed fetch of [first_offset, upper_bound_offset): what the client must leave out."""
         self._check_online()
-        try:
-            return self._segments.aborted_transactions(first_offset, upper_bound_offset)
-        except OSError as error:
-            raise self.fail(error) from error
+        return self._segments.aborted_transactions(first_offset, upper_bound_offset)
 
     # -- offsets
 
@@ -415,21 +389,17 @@ class PartitionLog:
         found = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found.end_offset == UNDEFINED_OFFSET else found
 
+    @offline_on_error
     def assign_epoch(self, leader_epoch: int) -> None:
         """A new leader notes where its epoch begins, before it has written anything."""
-        try:
-            self.epochs.assign(leader_epoch, self.log_end_offset)
-        except OSError as error:
-            raise self.fail(error) from error
+        self.epochs.assign(leader_epoch, self.log_end_offset)
 
+    @offline_on_error
     def assign_topic_id(self, topic_id: bytes) -> None:
         if self.topic_id is not None and self.topic_id != topic_id:
             raise LogError(f"{self.folder} belongs to another topic of the same name: it was deleted and created anew")
         if self.topic_id is None:
-            try:
-                write_topic_id(self._disk, self.folder, topic_id)
-            except OSError as error:
-                raise self.fail(error) from error
+            write_topic_id(self._disk, self.folder, topic_id)
             self._durability.folder_created = self._durability.names_changed = True
             self.topic_id = topic_id
 
@@ -437,26 +407,15 @@ class PartitionLog:
 
     def active_producers(self) -> list[ActiveProducer]:
         """For DescribeProducers."""
-        return [
-            ActiveProducer(
-                entry.producer_id,
-                entry.epoch,
-                entry.last_sequence,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.txn_first_offset,
-            )
-            for entry in self.producers.producers.values()
-        ]
+        return self.producers.active()
 
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool = True
     ) -> object | None:
         """Before asking the coordinator about a transaction (KIP-890): pass the guard to the append that follows.
         None means the transaction is open in this partition already, and nothing needs to be asked."""
-        now_ms = self._wall_ms()
         return self.producers.start_verification(
-            producer_id, sequence, epoch, now_ms, supports_epoch_bump=supports_epoch_bump
+            producer_id, sequence, epoch, self._wall_ms(), supports_epoch_bump=supports_epoch_bump
         )
 
     def has_open_transaction(self, producer_id: int) -> bool:
@@ -469,43 +428,39 @@ class PartitionLog:
 
     # -- cut
 
+    @offline_on_error
     def truncate_to(self, offset: int) -> bool:
         """Remove everything at or after `offset`; whether there was anything."""
         self._check_online()
         if offset < 0:
             raise ValueError(f"cannot truncate {self.folder} to {offset}")
-        try:
-            if offset >= self.log_end_offset:
-                self.epochs.truncate_from_end(self.log_end_offset)
-                return False
-            if offset < self._segments.first_base_offset:
-                self.truncate_fully_and_start_at(offset)
-                return True
-            if self.lower_recovery_point(offset):
-                self.context.before_truncation(self)
-            self._segments.cut_from(offset, self.config, self.snapshots)
-            self._segments.active.truncate_to(offset)
-            self._set_bounds(offset, min(offset, self.log_start_offset))
-            self.epochs.truncate_from_end(offset)
-            self._reload_producers()
-        except OSError as error:
-            raise self.fail(error) from error
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self._segments.first_base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        if self.lower_recovery_point(offset):
+            self.context.before_truncation(self)
+        self._segments.cut_from(offset, self.config, self.snapshots)
+        self._segments.active.truncate_to(offset)
+        self._set_bounds(offset, min(offset, self.log_start_offset))
+        self.epochs.truncate_from_end(offset)
+        self._reload_producers()
         return True
 
+    @offline_on_error
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Throw the whole log away; the next record gets `offset`."""
         self._check_online()
-        try:
-            if self.lower_recovery_point(offset):
-                self.context.before_truncation(self)
-            self._segments.start_over(offset, self.config, self.snapshots)
-            self._durability.flush_from = offset
-            self._durability.flushed_offset = offset
-            self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
-            self.epochs.clear()
-            self._reload_producers()
-        except OSError as error:
-            raise self.fail(error) from error
+        if self.lower_recovery_point(offset):
+            self.context.before_truncation(self)
+        self._segments.start_over(offset, self.config, self.snapshots)
+        self._durability.flush_from = offset
+        self._durability.flushed_offset = offset
+        self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
+        self.epochs.clear()
+        self._reload_producers()
 
     def lower_recovery_point(self, offset: int) -> bool:
         """The first step of a truncation; whether the checkpoint must be lowered before the next."""
@@ -528,15 +483,13 @@ class PartitionLog:
             expiration_ms=self.config.producer_id_expiration_ms,
         )
 
+    @offline_on_error
     def delete_records_before(self, offset: int) -> int:
         """DeleteRecords: move the log start offset up; files follow with the next retention. The new start."""
         self._check_online()
         if offset > self._high_watermark or offset < 0:
             raise OffsetOutOfRange(f"cannot delete up to {offset}: the high watermark is {self._high_watermark}")
-        try:
-            self._raise_log_start(offset)
-        except OSError as error:
-            raise self.fail(error) from error
+        self._raise_log_start(offset)
         return self.log_start_offset
 
     def _raise_log_start(self, offset: int) -> None:
@@ -544,41 +497,37 @@ class PartitionLog:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
+    @offline_on_error
     def apply_retention(self) -> int:
         """Remove whole segments that are too old, too many or before the log start; how many."""
         self._check_online()
-        try:
-            count = deletable_segments(
-                self._segments.items,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self._high_watermark,
-                log_end_offset=self.log_end_offset,
-                now_ms=self._wall_ms(),
-            )
-            if not count:
-                return 0
-            if count == len(self._segments.items):
-                self.roll()
-            self._raise_log_start(self._segments.items[count].base_offset)
-            self._segments.drop_oldest(count, self.config, self.snapshots)
-            self._durability.names_changed = True
-        except OSError as error:
-            raise self.fail(error) from error
+        count = deletable_segments(
+            self._segments.items,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self._high_watermark,
+            log_end_offset=self.log_end_offset,
+            now_ms=self._wall_ms(),
+        )
+        if not count:
+            return 0
+        if count == len(self._segments.items):
+            self.roll()
+        self._raise_log_start(self._segments.items[count].base_offset)
+        self._segments.drop_oldest(count, self.config, self.snapshots)
+        self._durability.names_changed = True
         return count
 
     def take_removals(self) -> list[str]:
         """Files whose time has come: remove them off the loop (`disk.remove`), it may take long."""
         return self._segments.take_removals(self._wall_ms())
 
+    @offline_on_error
     def replace_segments(self, former: list[Segment], cleaned: Segment) -> None:
         """The last step of a compaction; see `Segments.replace`."""
-        try:
-            self._segments.replace(former, cleaned, self.config)
-            self._durability.names_changed = True
-            self._reader.forget()
-        except OSError as error:
-            raise self.fail(error) from error
+        self._segments.replace(former, cleaned, self.config)
+        self._durability.names_changed = True
+        self._reader.forget()
 
     # -- flush and close
 
@@ -619,15 +568,13 @@ class PartitionLog:
         if job is not None:
             job.run_and_finish()
 
+    @offline_on_error
     def begin_close(self) -> FlushJob | None:
         """All of `close` but the flush, which is left to the caller if there is one to do."""
         job = None
         if self._failure is None and not self._is_at_rest:
-            try:
-                self._segments.active.seal()
-                self.snapshots.take(self.producers)
-            except OSError as error:
-                raise self.fail(error) from error
+            self._segments.active.seal()
+            self.snapshots.take(self.producers)
             job = FlushJob(self, everything=True)
         self._segments.release()
         return job

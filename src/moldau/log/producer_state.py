@@ -13,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from moldau.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
+from moldau.log.results import ActiveProducer
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import TRANSACTIONAL_FLAG, HeaderFields, as_header
 
@@ -308,6 +309,22 @@ class ProducerState:
         found = self._verifications.get(producer_id)
         if guard is None or found is None or found.guard is not guard:
             raise InvalidTxnState(f"producer {producer_id} wrote to a transaction the coordinator did not open")
+
+    # -- what others may know
+
+    def active(self) -> list[ActiveProducer]:
+        """For DescribeProducers."""
+        return [
+            ActiveProducer(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.txn_first_offset,
+            )
+            for entry in self.producers.values()
+        ]
 
     # -- expiry
 

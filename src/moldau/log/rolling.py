@@ -21,6 +21,8 @@ def must_roll(active: Segment, config: LogConfig, size: int, last_offset: int, m
         return False
     if active.index_full:
         return True
-    first = active.read_first_timestamp()
+    first = active.first_timestamp
+    if first is None:
+        first = active.read_first_timestamp()
     waited_ms = max_timestamp - first if first >= 0 else now_ms - active.created_ms
     return waited_ms > config.max_segment_ms - active.roll_jitter_ms
