@@ -2,7 +2,7 @@
 
 import typer
 
-from moldau.cli import consume, produce, serve, topic
+from moldau.cli import cluster, consume, pipeline, produce, serve, topic
 
 app = typer.Typer(
     name="moldau",
@@ -12,9 +12,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("serve")(serve.serve)
+app.command("cluster")(cluster.cluster)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic.app, name="topic")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,1 +1,1 @@
-"""The demo: a broker, a producer and a consumer, in one terminal, cleaning up after themselves."""
+"""The demo: a broker, its clients and five data pipelines, in one terminal, cleaning up after themselves."""

@@ -1,4 +1,4 @@
-"""`make demo`: start a broker as a process of its own, send it records, read them back, stop it."""
+"""`make demo`: a broker as a process of its own, records there and back, a restart; then pipelines on Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from rich.console import Console
@@ -80,7 +82,18 @@ def main() -> None:
         with broker(data_dir) as (address, milliseconds):
             console.print(f"Stopped and started again in {milliseconds:.0f} ms: ", end="")
             _, seen = receive(address)
-            console.print(f"all {seen:,} records are still there. [bold green]Done.[/]")
+            console.print(f"all {seen:,} records are still there.")
+        show_pipelines(Path(data_dir) / "pipelines", console)
+
+
+def show_pipelines(folder: Path, console: Console) -> None:
+    """The ready pipelines on Spark, if it is installed."""
+    if find_spec("pyspark") is None:
+        console.print("For the data pipelines: pip install 'moldau[spark,delta,sql,java]'. [bold green]Done.[/]")
+        return
+    from moldau.demo import pipelines
+
+    pipelines.show(folder, console)
 
 
 if __name__ == "__main__":

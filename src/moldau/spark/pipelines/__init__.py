@@ -15,6 +15,8 @@ Start reading with `model` (what a pipeline is), then `load` and `validate` (fro
 DataFrames), `sinks` (how each sink counts a batch once) and `runner`.
 """
 
+from typing import Any
+
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.load import load, loads
 from moldau.spark.pipelines.model import Pipeline
@@ -23,7 +25,7 @@ from moldau.spark.pipelines.validate import validate
 __all__ = ["Mark", "Pipeline", "PipelineError", "Problem", "load", "loads", "start", "validate"]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name == "start":  # the only one that needs a running Spark
         from moldau.spark.pipelines.runner import start
 

@@ -118,13 +118,16 @@ def _type_of(value: Any) -> t.DataType | None:
             element: t.DataType | None = None
             for each in value:
                 element = _merged(element, _type_of(each))
-            return t.ArrayType(element or t.StringType())
+            return t.ArrayType(t.NullType() if element is None else element)
         case dict():
-            return t.StructType(
-                [t.StructField(name, _type_of(each) or t.NullType()) for name, each in value.items() if name]
-            )
+            return t.StructType([t.StructField(name, _known(_type_of(each))) for name, each in value.items() if name])
         case _:
             return t.StringType()
+
+
+def _known(found: t.DataType | None) -> t.DataType:
+    """An empty struct is false, so `or` would lose it."""
+    return t.NullType() if found is None else found
 
 
 def _merged(one: t.DataType | None, other: t.DataType | None) -> t.DataType | None:
@@ -135,10 +138,10 @@ def _merged(one: t.DataType | None, other: t.DataType | None) -> t.DataType | No
     if isinstance(one, t.StructType) and isinstance(other, t.StructType):
         fields = {field.name: field.dataType for field in one.fields}
         for field in other.fields:
-            fields[field.name] = _merged(fields.get(field.name), field.dataType) or t.NullType()
+            fields[field.name] = _known(_merged(fields.get(field.name), field.dataType))
         return t.StructType([t.StructField(name, each) for name, each in fields.items()])
     if isinstance(one, t.ArrayType) and isinstance(other, t.ArrayType):
-        return t.ArrayType(_merged(one.elementType, other.elementType) or t.StringType())
+        return t.ArrayType(_known(_merged(one.elementType, other.elementType)))
     if {type(one), type(other)} == {t.LongType, t.DoubleType}:
         return t.DoubleType()
     return t.StringType()

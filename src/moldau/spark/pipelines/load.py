@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
-_TOP = {
+TOP_KEYS = {
     "name": "what the pipeline is called",
     "about": "one sentence for people",
     "parameters": "names and defaults for ${…}",
@@ -53,12 +53,12 @@ def load(path: str | os.PathLike[str], variables: Mapping[str, str] | None = Non
 
 def loads(source: str, file: str, variables: Mapping[str, str] | None = None, *, folder: str = ".") -> Pipeline:
     """The same from text; `file` is what errors call it, `folder` is where relative paths start."""
-    tree = parse(source, file, {**os.environ, **(variables or {})})
+    known = {**os.environ, **(variables or {})}
     reader = _Reader()
-    pipeline = reader.pipeline(tree, folder)
+    pipeline = reader.pipeline(parse(source, file, known), folder)
     if reader.problems or pipeline is None:
         raise PipelineError(reader.problems)
-    return pipeline
+    return replace(pipeline, parameters={name: known.get(name, value) for name, value in pipeline.parameters.items()})
 
 
 class _Reader:
@@ -74,11 +74,11 @@ class _Reader:
 
     def pipeline(self, tree: Map, folder: str) -> Pipeline | None:
         for entry in tree:
-            if entry.key not in _TOP:
-                self.say(entry.mark, f"unknown key {entry.key!r}", did_you_mean(entry.key, _TOP))
+            if entry.key not in TOP_KEYS:
+                self.say(entry.mark, f"unknown key {entry.key!r}", did_you_mean(entry.key, TOP_KEYS))
         for key in ("name", "sources", "sinks"):
             if tree.get(key) is None:
-                self.say(tree.mark, f"the pipeline has no `{key}`", f"add `{key}:`, {_TOP[key]}")
+                self.say(tree.mark, f"the pipeline has no `{key}`", f"add `{key}:`, {TOP_KEYS[key]}")
         where = Where(tree.mark, {entry.key: entry.mark for entry in tree})
         plain = {key: self.text(node, key) for key in ("name", "about") if (node := tree.get(key)) is not None}
         for key in ("dead_letters", "checkpoint"):
@@ -94,8 +94,8 @@ class _Reader:
             "sinks": self.listed(tree.get("sinks"), "sink", model.SINKS),
             "spark": self.optional(tree, "spark", self.pairs),
             "generator": self.function(generator, "generator") if generator is not None else "",
+            "parameters": self.optional(tree, "parameters", self.pairs),
         }
-        self.optional(tree, "parameters", self.pairs)
         if self.problems:
             return None
         servers = kafka.pop("bootstrap.servers", "")

@@ -10,6 +10,7 @@ Invariant: the model is data. It holds no Spark object, so a pipeline can be rea
 # ruff: noqa: RUF009 - the calls in these defaults make dataclass fields
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -563,6 +564,7 @@ class Pipeline:
     checkpoint: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
     generator: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
     folder: str = "."
     where: Where = field(default=Where(), compare=False, repr=False)
 
@@ -572,7 +574,9 @@ class Pipeline:
 
     @property
     def checkpoint_folder(self) -> str:
-        return self.checkpoint or f"moldau-pipelines/{self.name}"
+        """Relative folders start at the pipeline file, so it does not matter where it is run from."""
+        chosen = self.checkpoint or f"moldau-pipelines/{self.name}"
+        return chosen if "://" in chosen else os.path.join(os.path.abspath(self.folder), chosen)
 
 
 def kind_of(part_of_pipeline: object) -> str:

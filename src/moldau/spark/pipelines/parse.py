@@ -179,7 +179,7 @@ def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
             return json_text.explain(None if value is None else bytes(value), schema)
         return csv_text.explain(None if value is None else bytes(value), schema, separator)
 
-    return f.udf(reason, t.StringType())(f.col("value"), f.col(ERROR))
+    return f.udf(reason, t.StringType(), useArrow=True)(f.col("value"), f.col(ERROR))
 
 
 # ---- patterns and logs ----------------------------------------------------------------------------------------------
@@ -244,10 +244,13 @@ def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
 
 def _arrow_udf(function: Any, returns: t.DataType) -> Any:
     """A UDF over an iterator of Arrow arrays: what is set up once serves all batches of a task."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import arrow_udf
 
+    # Spark tells the kind of function by its hints, which must be the types themselves and not their names.
+    function.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
     make: Any = arrow_udf  # its overloads know of no struct types, which it returns very well
-    return make(function, returns, ArrowUDFType.SCALAR_ITER)
+    return make(function, returns)
 
 
 # ---- Avro -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _STATUS_SECONDS = 2.0
 _SOURCE_SECONDS_MAX = 60.0
+_START_ATTEMPTS = 4
 GRACE_SECONDS = 30.0
 
 
@@ -147,13 +149,13 @@ def start(
     queries: dict[str, StreamingQuery] = {}
     try:
         for name, rows in letters.items():
-            queries[name] = sinks.start_dead_letters(pipeline, name, rows, f"{folder}/{name}", once=once)
-            _wait_for_source(queries[name])
+            begin = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
+            queries[name] = _begun(begin)
         for name, part in graph.sinks.items():
             sink = part.item
             assert isinstance(sink, model.Sink)
-            queries[name] = _started(pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
-            _wait_for_source(queries[name])
+            begin = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
+            queries[name] = _begun(begin)
     except BaseException:
         for query in queries.values():
             query.stop()
@@ -161,15 +163,25 @@ def start(
     return Running(pipeline, own, queries)
 
 
-def _wait_for_source(query: StreamingQuery) -> None:
-    """One query after the other: each starts a Python process for its source, and Spark gives it ten seconds to say
-    hello. Many at once on a small machine would be too late."""
-    deadline = time.monotonic() + _SOURCE_SECONDS_MAX
-    while query.isActive and time.monotonic() < deadline:
-        status = query.status
-        if query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith("Waiting"):
-            return
-        time.sleep(0.05)
+def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query and wait until its source has answered.
+
+    Each source is a Python process of its own, and Spark gives it ten seconds to say hello, which cannot be changed. So
+    queries start one after the other, and one that was too late, on a busy machine, is started again: it has done
+    nothing yet.
+    """
+    for _ in range(_START_ATTEMPTS - 1):
+        query = begin()
+        deadline = time.monotonic() + _SOURCE_SECONDS_MAX
+        while query.isActive and time.monotonic() < deadline:
+            status = query.status
+            if query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith("Waiting"):
+                return query
+            time.sleep(0.05)
+        error = None if query.isActive else query.exception()
+        if error is None or "failed to connect back" not in str(error):
+            return query
+    return begin()
 
 
 def _started(

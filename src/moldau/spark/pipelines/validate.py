@@ -65,13 +65,6 @@ def _whole(pipeline: model.Pipeline) -> Problems:
             f"dead letters go to {pipeline.dead_letter_topic!r}, which is also a source: they would go round",
             "choose another topic",
         )
-    for sink in pipeline.sinks:
-        if isinstance(sink, model.TopicSink) and sink.topic in read:
-            yield Problem(
-                sink.where.of("topic"),
-                f"topic {sink.topic!r} is also a source: records would go round",
-                "choose another",
-            )
 
 
 def _topics(source: model.TopicSource) -> list[str]:
@@ -484,6 +477,15 @@ def _streaming(graph: Graph) -> Problems:
                 "read from a topic, files or a database cursor",
             )
             continue
+        if isinstance(sink, model.TopicSink) and any(
+            isinstance(each.item, model.TopicSource) and sink.topic in _topics(each.item)
+            for each in graph.upstream(part)
+        ):
+            yield Problem(
+                sink.where.of("topic"),
+                f"topic {sink.topic!r} is also its source: records would go round",
+                "choose another",
+            )
         mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
         grouped = [each for each in graph.upstream(part) if isinstance(each.item, model.AggregateStep)]
         if mode == "append" and any(not _watermarked(graph, each) for each in grouped):

@@ -1,0 +1,326 @@
+"""`moldau pipeline run|validate|list|status|explain|keys|show`: data pipelines on Spark, from a YAML file.
+
+Only `run` and `explain --plan` start Spark; the rest answers at once. `run` stops gracefully on Ctrl-C and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moldau.cli.common import fail
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from moldau.spark.pipelines.model import Pipeline
+    from moldau.spark.pipelines.progress import QueryProgress
+    from moldau.spark.pipelines.runner import Running
+
+app = typer.Typer(help="Run, check and watch data pipelines on Spark.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(metavar="FILE_OR_NAME", help="A pipeline file, or the name of a ready one.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Fill ${NAME}; may be repeated.")
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster, instead of the file's."),
+]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Another folder than the file's.")]
+_PLAIN_LINE_SECONDS = 5.0
+
+
+def _load(
+    target: str, settings: list[str] | None, bootstrap: str | None = None, checkpoint: str | None = None
+) -> Pipeline:
+    """Read a file, or end with every mistake in it."""
+    try:
+        from moldau.spark.pipelines import PipelineError
+        from moldau.spark.pipelines.ready import find, names
+    except ImportError as error:
+        fail(f"pipelines need PySpark and PyYAML: pip install 'moldau[spark]' ({error})")
+    variables = {}
+    for pair in settings or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            fail(f"--set {pair}: give NAME=VALUE")
+        variables[name] = value
+    if bootstrap:
+        variables.setdefault("bootstrap", bootstrap)
+    if not os.path.exists(target) and target not in names():
+        fail(f"there is no file {target!r}, and no ready pipeline of that name: {', '.join(names())}")
+    try:
+        pipeline = find(target, variables)
+    except PipelineError as error:
+        _fail_with(error)
+    if bootstrap:
+        pipeline = replace(pipeline, bootstrap_servers=bootstrap)
+    return replace(pipeline, checkpoint=_absolute(checkpoint)) if checkpoint else pipeline
+
+
+def _absolute(folder: str) -> str:
+    return folder if "://" in folder else os.path.abspath(folder)
+
+
+def _fail_with(error: Any) -> Any:
+    for problem in error.problems:
+        typer.echo(str(problem), err=True)
+    raise typer.Exit(1)
+
+
+@app.command()
+def validate(
+    targets: Annotated[list[str], typer.Argument(metavar="FILE_OR_NAME...", help="Pipeline files or ready names.")],
+    settings: Settings = None,
+) -> None:
+    """Check pipelines without starting Spark: every mistake with its line and its fix."""
+    from moldau.spark.pipelines import PipelineError
+    from moldau.spark.pipelines import validate as check
+
+    wrong = False
+    for target in targets:
+        pipeline = _load(target, settings)
+        try:
+            check(pipeline)
+        except PipelineError as error:
+            wrong = True
+            for problem in error.problems:
+                typer.echo(str(problem), err=True)
+        else:
+            typer.echo(f"{target}: valid")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_pipelines(
+    folder: Annotated[Path, typer.Argument(help="Also the pipeline files in this folder.")] = Path(),
+) -> None:
+    """The ready pipelines, and those in a folder."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from moldau.spark.pipelines import PipelineError, load
+    from moldau.spark.pipelines.ready import find, names
+
+    table = Table("pipeline", "about", box=None, pad_edge=False)
+    for name in names():
+        table.add_row(name, find(name).about)
+    for file in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
+        if "sinks:" not in file.read_text(encoding="utf-8", errors="replace"):
+            continue
+        try:
+            table.add_row(str(file), load(file).about)
+        except PipelineError as error:
+            table.add_row(str(file), f"[red]not valid:[/] {error.problems[0]}")
+    Console().print(table)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A ready pipeline.")]) -> None:
+    """Print a ready pipeline's file: a good way to begin one's own."""
+    from moldau.spark.pipelines.ready import names, text
+
+    if name not in names():
+        fail(f"no ready pipeline is called {name!r}: {', '.join(names())}")
+    typer.echo(text(name), nl=False)
+
+
+@app.command()
+def keys() -> None:
+    """Every key a pipeline file may have, and what it is for."""
+    from rich.console import Console
+
+    from moldau.spark.pipelines import model
+    from moldau.spark.pipelines.load import TOP_KEYS
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print("[bold]pipeline[/]")
+    for key, about in TOP_KEYS.items():
+        console.print(f"  {key}: [dim]{about}[/]")
+    sections = (("source", model.SOURCES), ("parse", model.PARSES), ("step", model.STEPS), ("sink", model.SINKS))
+    for section, classes in sections:
+        for cls in classes:
+            own = [each for each in fields(cls) if each.metadata["kind"] != "where"]
+            title = getattr(cls, "FORMAT", own[0].name.rstrip("_"))
+            console.print(f"\n[bold]{section} {title}[/]")
+            for each in own:
+                known = f" ({', '.join(each.metadata['known'])})" if "known" in each.metadata else ""
+                console.print(f"  {each.name.rstrip('_')}: [dim]{each.metadata['about']}{known}[/]")
+
+
+@app.command()
+def explain(
+    target: Target,
+    plan: Annotated[bool, typer.Option("--plan", help="Also Spark's plan of each query; starts Spark.")] = False,
+    settings: Settings = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Tell what a pipeline does: what each query reads, does and writes, and how often a row can arrive."""
+    from moldau.spark.pipelines import PipelineError
+    from moldau.spark.pipelines.explain import explained
+
+    pipeline = _load(target, settings, bootstrap_server)
+    try:
+        typer.echo(explained(pipeline))
+        if plan:
+            from moldau.spark.pipelines.explain import plans
+
+            for name, text in plans(pipeline).items():
+                typer.echo(f"\n{name}\n{text}")
+    except PipelineError as error:
+        _fail_with(error)
+
+
+@app.command()
+def status(target: Target, settings: Settings = None, checkpoint: Checkpoint = None) -> None:
+    """How a pipeline is doing, or was when it ended; reads a file beside its checkpoint."""
+    from rich.console import Console
+
+    from moldau.spark.pipelines.progress import QueryProgress, read_status
+
+    pipeline = _load(target, settings, checkpoint=checkpoint)
+    found = read_status(pipeline.checkpoint_folder)
+    if found is None:
+        fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}")
+    age_s = max(0.0, time.time() - float(found["time"]))
+    alive = bool(found["running"]) and _is_alive(int(found["pid"]))
+    what = "running" if alive else "not running" if not found["running"] else "ended without saying so (killed?)"
+    typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago")
+    Console().print(_table([QueryProgress(**each) for each in found["queries"]]))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@app.command()
+def run(
+    target: Target,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there now, then end.")] = False,
+    generate: Annotated[int, typer.Option("--generate", metavar="N", help="First make N records to try it with.")] = 0,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Where Spark runs: local[*], spark://HOST:PORT…")
+    ] = None,
+    checkpoint: Checkpoint = None,
+    settings: Settings = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Run a pipeline until it is stopped (Ctrl-C, SIGTERM), showing its progress."""
+    from moldau.spark.pipelines import PipelineError
+    from moldau.spark.pipelines import validate as check
+    from moldau.spark.pipelines.runner import PipelineFailed, start
+
+    pipeline = _load(target, settings, bootstrap_server, checkpoint)
+    try:
+        check(pipeline)
+        if generate:
+            _generate(pipeline, generate, settings, bootstrap_server)
+        typer.echo(f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}", err=True)
+        with start(pipeline, once=once, master=master) as running, _stopping(running), _shown() as on_progress:
+            running.wait(on_progress=on_progress)
+    except PipelineError as error:
+        _fail_with(error)
+    except PipelineFailed as error:
+        fail(str(error))
+    typer.echo(f"{pipeline.name}: stopped", err=True)
+
+
+def _generate(pipeline: Pipeline, count: int, settings: list[str] | None, bootstrap: str | None) -> None:
+    from moldau.spark.pipelines.functions import find as function
+
+    if not pipeline.generator:
+        fail(f"{pipeline.name} has no generator: add `generator: module:function`")
+    made = function(pipeline.generator, pipeline.folder)(pipeline.bootstrap_servers, pipeline.parameters, count)
+    shown = ", ".join(f"{key}: {value}" for key, value in made.items() if isinstance(value, int | str))
+    typer.echo(f"{pipeline.name}: generated {shown}", err=True)
+
+
+@contextmanager
+def _stopping(running: Running) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask for a graceful stop; a second Ctrl-C does what it always does."""
+
+    def stop(number: int, _: object) -> None:
+        running.request_stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        typer.echo("stopping after the current batch…", err=True)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown() -> Iterator[Any]:
+    """A live table in a terminal; a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4) as live:
+            yield lambda found: live.update(_table(found))
+        return
+    last: dict[str, tuple[int, float]] = {}
+
+    def line(found: list[QueryProgress]) -> None:
+        now = time.monotonic()
+        for each in found:
+            batch, at = last.get(each.name, (-1, 0.0))
+            if each.batch_id > batch and (now - at >= _PLAIN_LINE_SECONDS or each.state in ("stopped", "failed")):
+                last[each.name] = (each.batch_id, now)
+                typer.echo(
+                    f"{each.name}: batch {each.batch_id}, {each.rows_total:,} rows, "
+                    f"{each.rows_per_second:,.0f} rows/s, {each.batch_ms} ms, "
+                    f"lag {_or_dash(each.lag_records)}, state {each.state_rows:,} rows"
+                )
+
+    yield line
+
+
+def _table(found: list[QueryProgress]) -> Table:
+    from rich.table import Table
+
+    table = Table("query", "", box=None, pad_edge=False)
+    for column in ("batch", "rows", "rows/s", "batch ms", "lag", "late", "state rows", "state MB"):
+        table.add_column(column, justify="right")
+    colours = {"running": "green", "waiting": "green", "failed": "red"}
+    for each in found:
+        colour = colours.get(each.state, "dim")
+        table.add_row(
+            each.name,
+            f"[{colour}]{each.state}[/]",
+            _or_dash(each.batch_id if each.batch_id >= 0 else None),
+            f"{each.rows_total:,}",
+            f"{each.rows_per_second:,.0f}",
+            f"{each.batch_ms:,}",
+            _or_dash(each.lag_records),
+            f"{each.late_rows:,}",
+            f"{each.state_rows:,}",
+            f"{each.state_bytes / 1e6:,.1f}",
+        )
+        if each.error:
+            table.add_row("", f"[red]{each.error[:200]}[/]")
+    return table
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
