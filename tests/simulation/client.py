@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moldau.broker.channels import Channels
-from moldau.records import BatchOptions, build_batch, iter_records
+from moldau.records import BatchOptions, CorruptBatch, build_batch, iter_records
 from moldau.records.fetched import iter_fetched
 from moldau.seams import Random
 from moldau.seams.network import Disconnected, RequestTimedOut
@@ -56,6 +56,8 @@ class SimClient:
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self.errors: dict[str, int] = {}
         self.is_stopping = False
+        # Told when a leader serves damaged records.
+        self.report_damage: Callable[[Partition, int], None] = lambda partition, node_id: None
         self.progress = 0  # writes acknowledged, transactions ended
 
     def now_s(self) -> float:
@@ -227,17 +229,29 @@ class SimClient:
             await asyncio.sleep(_BACKOFF_S)
             return None
         data = b"".join(bytes(piece) for piece in answer.records)
-        next_offset = offset
-        records: list[tuple[int, bytes]] = []
-        for position, header, visible in iter_fetched(data, offset, (answer.aborted or ()) if committed else ()):
-            next_offset = header.next_offset
-            if visible:
-                found = ((record.offset, record.value or b"") for record in iter_records(data, position))
-                records += [each for each in found if each[0] >= offset]
+        try:
+            next_offset, records = _read(data, offset, (answer.aborted or ()) if committed else ())
+        except CorruptBatch:
+            self.report_damage(partition, self._leaders.get(partition, (-1, -1))[0])
+            self.lost_leader(partition, ErrorCode.CORRUPT_MESSAGE)
+            await asyncio.sleep(1.0)
+            return None
         return next_offset, records, answer.high_watermark
 
     async def close(self) -> None:
         await self.channels.close()
+
+
+def _read(data: bytes, offset: int, aborted: Any) -> tuple[int, list[tuple[int, bytes]]]:
+    """(next offset, visible records)."""
+    next_offset = offset
+    records: list[tuple[int, bytes]] = []
+    for position, header, visible in iter_fetched(data, offset, aborted):
+        next_offset = header.next_offset
+        if visible:
+            found = ((record.offset, record.value or b"") for record in iter_records(data, position))
+            records += [each for each in found if each[0] >= offset]
+    return next_offset, records
 
 
 def _is_retriable(code: int) -> bool:

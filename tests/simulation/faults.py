@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from moldau.records import iter_batches
+from moldau.records.batch import ATTRIBUTES_AT
+from moldau.wire import Message
+from moldau.wire import messages as m
 from tests.simulation.world import SimNode, World
 
 
@@ -15,7 +20,8 @@ class Faults:
     def __init__(self, world: World, *, kinds: list[str] | None = None, power: bool = True) -> None:
         self._world = world
         self._random = world.random
-        self._power = power
+        self._admin = world.client("operator")
+        self._topics = 0
         self.counts: Counter[str] = Counter()
         every: dict[str, Callable[[SimNode], Awaitable[None]]] = {
             "crash": self._crash,
@@ -30,8 +36,22 @@ class Faults:
             "disk stall": self._disk_stall,
             "full disk": self._full_disk,
             "clock skew": self._clock_skew,
+            "slow node": self._slow_node,
+            "bit rot": self._bit_rot,
+            "leader move": self._leader_move,
+            "topic change": self._topic_change,
         }
-        alone = {"crash", "restart", "reset", "slow link", "slow disk", "disk stall", "clock skew"}
+        alone = {
+            "crash",
+            "restart",
+            "reset",
+            "slow link",
+            "slow disk",
+            "disk stall",
+            "clock skew",
+            "slow node",
+            "topic change",
+        }
         allowed = kinds or [
             kind for kind in every if (power or kind != "power") and (len(world.nodes) > 1 or kind in alone)
         ]
@@ -154,6 +174,62 @@ class Faults:
 
     async def _clock_skew(self, node: SimNode) -> None:
         node.clock.skew_ms += self._random.below(120_000) - 60_000
+
+    async def _slow_node(self, node: SimNode) -> None:
+        slow = self._world.fabric.slow_hosts
+        slow[node.host] = self._random.fraction() * 100
+        await asyncio.sleep(self._seconds(4.0))
+        slow.pop(node.host, None)
+
+    async def _bit_rot(self, node: SimNode) -> None:
+        """A bit turns in an old segment while the machine is off. Nobody notices until somebody reads it."""
+        if self.counts["bit rot"] > 1:
+            return  # one copy may rot; when all do, nobody can help
+        node.crash(power_lost=False)
+        rotten = node.disk.rot(self._random, lambda path: "/events-" in path and path.endswith(".log"), self._covered)
+        self._world.log(f"bit rot in {rotten}")
+        await self._down_for_a_while(node)
+
+    def _covered(self, segment: bytes) -> int | None:
+        """A place that a checksum covers."""
+        batches = list(iter_batches(segment))
+        if not batches:
+            return None
+        position, header = batches[self._random.below(len(batches))]
+        return position + ATTRIBUTES_AT + self._random.below(header.size_bytes - ATTRIBUTES_AT)
+
+    async def _leader_move(self, node: SimNode) -> None:
+        """The preferred leader changes by a reassignment, and then leads."""
+        ids = sorted(self._world.nodes)
+        turn = self._random.below(len(ids))
+        replicas = ids[turn:] + ids[:turn]
+        partition = m.AlterPartitionReassignmentsRequest.ReassignablePartition(0, replicas)
+        topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic("events", [partition])
+        elect = m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions("events", [0])],
+            timeout_ms=1_000,
+        )
+        await self._try(m.AlterPartitionReassignmentsRequest(timeout_ms=1_000, topics=[topic]))
+        await self._try(elect)
+
+    async def _topic_change(self, node: SimNode) -> None:
+        """Topics come and go."""
+        self._topics += 1
+        name = f"passing-{self._topics}"
+        replicas = min(3, len(self._world.nodes))
+        topic = m.CreateTopicsRequest.CreatableTopic(name, 1 + self._random.below(3), replicas)
+        await self._try(m.CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
+        await asyncio.sleep(self._seconds(2.0))
+        if self._random.below(2):
+            gone = m.DeleteTopicsRequest.DeleteTopicState(name=name)
+            await self._try(m.DeleteTopicsRequest(topics=[gone], topic_names=[name], timeout_ms=1_000))
+
+    async def _try(self, request: Message) -> None:
+        """An operator's command: it may fail, and then it is not repeated."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3.0):
+                await self._admin.any_broker(request)
 
     def _others(self, node: SimNode) -> list[SimNode]:
         return [other for other in self._world.nodes.values() if other is not node]

@@ -32,6 +32,7 @@ class Fabric:
         self.random = random
         self.latency_ms = (0.2, 2.0)
         self.extra_ms: dict[tuple[str, str], float] = {}
+        self.slow_hosts: dict[str, float] = {}  # milliseconds a host needs before it looks at a frame
         self.cuts: set[tuple[str, str]] = set()
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.links: dict[int, Link] = {}
@@ -63,6 +64,7 @@ class Fabric:
         """Everybody hears everybody again."""
         self.cuts.clear()
         self.extra_ms.clear()
+        self.slow_hosts.clear()
         self.end_broken()
 
     def end_broken(self) -> None:
@@ -200,8 +202,9 @@ class SimServerConnection:
     def _schedule(self, delay_s: float = 0.0) -> None:
         if not self._is_scheduled and not self.is_closed:
             self._is_scheduled = True
-            loop = self._link.fabric.loop
-            _call_as(loop, self.process, loop.time() + delay_s, self._dispatch)
+            fabric = self._link.fabric
+            delay_s += fabric.slow_hosts.get(self._link.server_host, 0.0) / 1000
+            _call_as(fabric.loop, self.process, fabric.loop.time() + delay_s, self._dispatch)
 
     def _dispatch(self) -> None:
         self._is_scheduled = False

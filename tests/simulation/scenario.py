@@ -57,7 +57,9 @@ def _values(name: str) -> Iterator[bytes]:
 
 
 async def create_topic(client: SimClient, name: str, partitions: int, replicas: int) -> None:
-    topic = m.CreateTopicsRequest.CreatableTopic(name, partitions, replicas)
+    # A new segment every second or so: there are cold ones to rot, and to be read from.
+    config = m.CreateTopicsRequest.CreatableTopicConfig("segment.ms", "1500")
+    topic = m.CreateTopicsRequest.CreatableTopic(name, partitions, replicas, configs=[config])
     while True:
         response = await client.any_broker(m.CreateTopicsRequest(topics=[topic], timeout_ms=2_000))
         if response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

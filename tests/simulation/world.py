@@ -6,7 +6,7 @@ A node is the real `moldau.broker.node.Node`: only clock, randomness, disk, netw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from moldau.broker.config import load_broker_config, standalone_settings
@@ -15,7 +15,7 @@ from moldau.broker.registration import RegistrationRefused
 from moldau.log.errors import StorageError
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.client import SimClient
-from tests.simulation.history import History
+from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
 from tests.support.sim_disk import SimDisk
@@ -59,6 +59,7 @@ class SimNode:
         self.node: Node | None = None
         self.process: Process | None = None
         self.starts = 0
+        self.in_repair = False
 
     @property
     def is_up(self) -> bool:
@@ -69,6 +70,8 @@ class SimNode:
 
     def start(self) -> None:
         assert not self.is_up
+        if self.in_repair:
+            return
         self.starts += 1
         self.process = Process(f"{self.host}.{self.starts}", self._off_loop_delay)
         self.world.loop.spawn(self.process, self._run)
@@ -144,6 +147,7 @@ class World:
         self.history = History()
         self.graveyard: list[Any] = []
         self.lines: list[str] = []
+        self._in_repair: set[int] = set()
         self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + 1)}
 
     def log(self, line: str) -> None:
@@ -165,7 +169,35 @@ class World:
     def client(self, name: str) -> SimClient:
         bootstrap = [(node.host, CLIENT_PORT) for node in self.nodes.values()]
         random = SeededRandom(self.random.below(1 << 60))
-        return SimClient(name, SimNetwork(self.fabric, name), bootstrap, self.history, random)
+        client = SimClient(name, SimNetwork(self.fabric, name), bootstrap, self.history, random)
+        client.report_damage = self._damaged
+        return client
+
+    def _damaged(self, partition: Partition, node_id: int) -> None:
+        """Somebody was served damaged records: the operator replaces that replica."""
+        node = self.nodes.get(node_id)
+        if node is not None and node.is_up and node_id not in self._in_repair:
+            self._in_repair.add(node_id)
+            self.spawn("operator", lambda: self._repair(node, partition))
+
+    async def _repair(self, node: SimNode, partition: Partition) -> None:
+        """Stop it, wait until it counts nowhere as in sync, take the damaged folder away, start it."""
+        self.log(f"{node.host} is taken out: {partition} is damaged")
+        node.crash(power_lost=False)
+        node.in_repair = True
+        while any(self._is_in_sync(node.node_id, partition)):
+            await asyncio.sleep(0.1)
+        node.disk.remove_tree(f"/data/{partition[0]}-{partition[1]}")
+        node.in_repair = False
+        if not node.is_up:
+            node.start()
+        self._in_repair.discard(node.node_id)
+
+    def _is_in_sync(self, node_id: int, partition: Partition) -> Iterator[bool]:
+        for other in self.nodes.values():
+            if other.node is not None:
+                topic = other.node.broker.image.topics.get(partition[0])
+                yield topic is None or node_id in topic.partitions[partition[1]].isr
 
     def spawn(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
         return self.loop.spawn(Process(name), make)

@@ -13,6 +13,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+from moldau.seams import Random
 from moldau.seams.disk import Buffer, DirEntry
 
 PAGE_BYTES = 512
@@ -171,6 +172,28 @@ class SimDisk:
         after._dirs = dirs
         after._settle()
         return after
+
+    def rot(self, random: Random, concerns: Callable[[str], bool], place: Callable[[bytes], int | None]) -> str | None:
+        """Turn a bit of a file that is not the newest of its folder: a cold one. Where, if there is one."""
+        newest: dict[str, str] = {}
+        for path in sorted(self._names):
+            if concerns(path):
+                newest[os.path.dirname(path)] = path
+        cold = [
+            path
+            for path, inode in sorted(self._names.items())
+            if concerns(path) and path not in newest.values() and inode.data
+        ]
+        if not cold:
+            return None
+        path = cold[random.below(len(cold))]
+        inode = self._names[path]
+        position = place(bytes(inode.data))
+        if position is None:
+            return None
+        inode.data[position] ^= 1 << random.below(8)
+        inode.durable = bytes(inode.data)
+        return f"{path}@{position}"
 
     def survived_process(self) -> "SimDisk":
         """What is there after the process died and the machine did not: everything written."""
