@@ -148,6 +148,7 @@ def _heartbeat(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, cont
         member_id=member_id, member_epoch=updated.member_epoch, heartbeat_interval_ms=interval_ms
     )
     delivery = group.deliveries.setdefault(member_id, Delivery())
+    delivery.used_epoch = request.member_epoch
     if owned is not None:
         delivery.reported = owned
     former_assigned: Epochs = known.assigned if known is not None else {}
@@ -164,10 +165,7 @@ def _heartbeat_interval_ms(state: ShardState, group_id: str) -> int:
 
 
 def _ask_what_it_owns(state: ShardState, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """A member that is to give up what it may never have heard of has nothing to do, and so confirms nothing.
-
-    This error makes every client say everything in its next heartbeat; nothing else does.
-    """
+    """A member that is to give up what it may never have heard of has nothing to do, and so confirms nothing."""
     delivery = group.deliveries.get(member.member_id)
     if member.state is not MemberState.UNREVOKED_PARTITIONS or delivery is None:
         return
@@ -175,7 +173,12 @@ def _ask_what_it_owns(state: ShardState, group: ConsumerGroup, member: ConsumerM
     if delivery.must_ask(member.assigned.keys(), interval_ms, state.now.monotonic_ms):
         delivery.told_ms = state.now.monotonic_ms
         restart_session(state, group, member)
-        raise GroupFailure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Say again which partitions you own.")
+        raise _tell_me_all()
+
+
+def _tell_me_all() -> GroupFailure:
+    """The one error that makes every client say everything in its next heartbeat, and keep what it has."""
+    return GroupFailure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Say again which partitions you own.")
 
 
 def _leave(state: ShardState, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
@@ -261,7 +264,7 @@ def _member_to_check(
     instance_id = request.instance_id
     if not joining:
         member = find_member(group, request.member_id, instance_id)
-        _check_epoch(member, request.member_epoch, owned)
+        _check_epoch(group, member, request.member_epoch, owned)
     elif instance_id is None:
         found = group.members.get(request.member_id)
         if found is None:
@@ -286,13 +289,17 @@ def _member_to_check(
     return member
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Set[TopicPartition] | None) -> None:
+def _check_epoch(group: ConsumerGroup, member: ConsumerMember, epoch: int, owned: Set[TopicPartition] | None) -> None:
     """A member may be one epoch behind, if it missed the last answer and claims nothing that was taken from it."""
     if epoch == member.member_epoch:
         return
-    missed_answer = epoch == member.previous_member_epoch and owned is not None and owned <= member.assigned.keys()
-    if epoch < member.member_epoch and missed_answer:
-        return
+    if epoch < member.member_epoch and epoch == member.previous_member_epoch:
+        if owned is not None and owned <= member.assigned.keys():
+            return
+        delivery = group.deliveries.get(member.member_id)
+        if owned is None and delivery is not None and delivery.used_epoch == epoch:
+            # It has never used the newer epoch. Kafka fences it here too; but it may just have missed the answer.
+            raise _tell_me_all()
     relation = "greater" if epoch > member.member_epoch else "smaller"
     raise GroupFailure(
         ErrorCode.FENCED_MEMBER_EPOCH,

@@ -25,6 +25,8 @@ class Delivery:
     """What the member last said it owns; None: it did not, to this coordinator."""
     told_ms: float | None = None
     """When it was last told its assignment, on the monotonic clock."""
+    used_epoch: int = 0
+    """The epoch of its last heartbeat."""
 
     def is_due(self, assigned: Set[TopicPartition], interval_ms: int, now_ms: float) -> bool:
         """Must the assignment be told, although it is not new?"""
