@@ -72,9 +72,9 @@ def read(batch: bytes) -> list[Record]:
     return list(iter_records(batch))
 
 
-def strings(data: bytes, column: BinaryColumn) -> list[bytes | None]:
+def strings(data: bytes | bytearray, column: BinaryColumn) -> list[bytes | None]:
     return [
-        None if length < 0 else data[start : start + length]
+        None if length < 0 else bytes(data[start : start + length])
         for start, length in zip(column.starts.tolist(), column.lengths.tolist(), strict=True)
     ]
 

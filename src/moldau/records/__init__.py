@@ -34,19 +34,11 @@ from moldau.records.errors import (
     CorruptBatch,
     DecompressedTooLarge,
     InvalidRecord,
-    InvalidTimestamp,
-    RecordError,
     RecordsError,
     UnsupportedCompression,
 )
 from moldau.records.fetched import AbortedTransaction, FetchedBatch, iter_fetched
 from moldau.records.reader import Header, Headers, Record, iter_records
-from moldau.records.validation import (
-    CheckedRecords,
-    TimestampBounds,
-    check_produced_header,
-    check_produced_records,
-)
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
@@ -56,7 +48,6 @@ __all__ = [
     "BatchBuilder",
     "BatchHeader",
     "BatchOptions",
-    "CheckedRecords",
     "Codec",
     "ControlType",
     "CorruptBatch",
@@ -66,18 +57,13 @@ __all__ = [
     "Header",
     "Headers",
     "InvalidRecord",
-    "InvalidTimestamp",
     "Record",
-    "RecordError",
     "RecordsError",
-    "TimestampBounds",
     "UnsupportedCompression",
     "build_batch",
     "build_control_batch",
     "build_end_transaction_marker",
     "check_crc",
-    "check_produced_header",
-    "check_produced_records",
     "compress",
     "compute_crc",
     "control_key",
