@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
+from moldau.broker.quorum import MetadataQuorum
 from tests.simulation.world import World
 
 _EVERY_S = 0.1
+K = TypeVar("K")
 
 
 class Observer:
@@ -31,13 +34,27 @@ class Observer:
                     key = (partition.topic_id, partition.index, partition.leader_epoch)
                     self._one("one leader per epoch", self._leaders, key, each.node_id)
             metadata = broker.metadata_log
-            if getattr(metadata, "is_leader", True):
+            if metadata.is_leader:
                 self._one("one controller per epoch", self._controllers, metadata.epoch, each.node_id)
+            self._one(
+                "committed metadata is the same everywhere", self._metadata, broker.image.offset, broker.image.epoch
+            )
 
-    def _one(self, rule: str, known: dict, key: object, node_id: int) -> None:  # type: ignore[type-arg]  # two kinds of keys
-        other = known.setdefault(key, node_id)
-        if other != node_id:
-            self._world.history.violated(rule, f"{key}: nodes {other} and {node_id}")
+    def watch(self, node_id: int, metadata: MetadataQuorum) -> None:
+        """Hear of every epoch this node leads, however short."""
+
+        def changed(leader_id: int | None, epoch: int) -> None:
+            if leader_id == node_id:
+                self._one("one controller per epoch", self._controllers, epoch, node_id)
+
+        metadata.on_leader_change.append(changed)
+        if metadata.is_leader:
+            changed(node_id, metadata.epoch)
+
+    def _one(self, rule: str, known: dict[K, int], key: K, value: int) -> None:
+        other = known.setdefault(key, value)
+        if other != value:
+            self._world.history.violated(rule, f"{key}: {other} and {value}")
 
     def everybody_in_sync(self) -> bool:
         """All nodes know the same cluster, in which every replica is in sync."""
@@ -55,7 +72,8 @@ class Observer:
                 for partition in topic.partitions.values():
                     if partition.leader < 0 or len(partition.isr) < len(partition.replicas):
                         return False
-        return len(offsets) == 1
+        # What was once committed is still there.
+        return len(offsets) == 1 and min(offsets) >= max(self._metadata, default=0)
 
     def compare_replicas(self) -> None:
         """Below the high watermark, replicas hold the same bytes."""

@@ -32,6 +32,7 @@ class Plan:
     writers: int = 2
     transactional_writers: int = 1
     members: int = 2
+    readers: bool = True
     kinds: tuple[str, ...] = ()
     power: bool = True
 
@@ -73,6 +74,7 @@ class _Run:
         self.world = World(seed, plan.nodes)
         self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=plan.power and plan.nodes > 1)
         self.observer = Observer(self.world)
+        self.world.on_start.append(self.observer.watch)
         self.writers: list[SimClient] = []
         self.readers: list[SimClient] = []
         self.members: list[GroupMember] = []
@@ -119,7 +121,7 @@ class _Run:
             member = GroupMember(client, "group", "events", self.plan.partitions)
             self.members.append(member)
             self._spawn(client, member.run)
-        for partition in self.partitions:
+        for partition in self.partitions if self.plan.readers else []:
             for committed in (False, True):
                 client = world.client(f"r{partition[1]}{'c' if committed else 'u'}")
                 self.readers.append(client)

@@ -16,12 +16,23 @@ from tests.simulation.scenario import Plan
 
 _WITHOUT_GROUPS = Plan(members=0, trouble_s=10.0)
 _PLAIN = Plan(members=0, transactional_writers=0, trouble_s=10.0)
-_POWER = Plan(members=0, transactional_writers=0, trouble_s=20.0, kinds=("power", "crash", "isolate"))
-_ELECTIONS = Plan(
+_POWER = Plan(
     members=0,
     transactional_writers=0,
-    trouble_s=10.0,
-    kinds=("crash", "isolate", "pair cut", "one-way cut", "slow link"),
+    writers=1,
+    partitions=1,
+    readers=False,
+    trouble_s=25.0,
+    kinds=("power", "crash", "isolate", "topic change"),
+)
+_QUORUM = Plan(
+    members=0,
+    transactional_writers=0,
+    writers=1,
+    partitions=1,
+    readers=False,
+    trouble_s=25.0,
+    kinds=("crash", "isolate", "pair cut", "one-way cut", "slow link", "topic change", "topic change"),
 )
 
 
@@ -203,8 +214,8 @@ VARIANTS = [
     Variant("acknowledge before the in-sync replicas have it", _ack_before_isr, 10, _PLAIN),
     Variant("truncate by high watermark", _truncate_by_high_watermark, 40, _PLAIN),
     Variant("do not say where logs diverge", _never_diverge, 40, _PLAIN),
-    Variant("vote twice", _vote_twice, 40, _ELECTIONS),
-    Variant("vote for a shorter log", _vote_for_anybody, 40, _ELECTIONS),
+    Variant("vote twice", _vote_twice, 40, _QUORUM),
+    Variant("vote for a shorter log", _vote_for_anybody, 40, _QUORUM),
     Variant("forget votes over a restart", _forget_votes, 100, _POWER),
     Variant("skip the flush of the metadata", _skip_metadata_flush, 100, _POWER),
     Variant("serve beyond the high watermark", _read_beyond_high_watermark, 10, _PLAIN),

@@ -94,6 +94,8 @@ class SimNode:
             self._gone()
             return
         self.node = node
+        for listener in self.world.on_start:
+            listener(self.node_id, node.broker.metadata_log)
         self.world.log(f"{self.host} is up")
 
     def _failed(self, error: Exception) -> None:
@@ -148,6 +150,7 @@ class World:
         self.graveyard: list[Any] = []
         self.lines: list[str] = []
         self._in_repair: set[int] = set()
+        self.on_start: list[Callable[[int, Any], None]] = []
         self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + 1)}
 
     def log(self, line: str) -> None:
