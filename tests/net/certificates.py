@@ -136,6 +136,13 @@ def make_identity(
     return Identity(_pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", key), secret, name)
 
 
+def as_pkcs8(identity: Identity) -> str:
+    """The key in the only form that Java reads."""
+    body = "".join(line for line in identity.key.splitlines() if not line.startswith("-----"))
+    algorithm = _sequence(_oid("1.2.840.10045.2.1"), _CURVE)
+    return _pem("PRIVATE KEY", _sequence(_integer(0), algorithm, _der(0x04, base64.b64decode(body))))
+
+
 def make_context(
     folder: Path, identity: Identity | None, authority: Identity, *, server_side: bool, ask_for_client: bool = False
 ) -> ssl.SSLContext:
