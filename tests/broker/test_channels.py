@@ -199,6 +199,24 @@ def test_closing_tells_whoever_waits_and_takes_nothing_more() -> None:
     run(main)
 
 
+def test_a_dropped_peer_is_not_waited_for() -> None:
+    async def main() -> None:
+        async with World(Peer()) as world:
+            world.peer.holds = True
+            call = asyncio.ensure_future(world.metadata())
+            await until(lambda: world.peer.held)
+            world.channels.drop("127.0.0.1", world.port + 1)
+            await asyncio.sleep(0.01)
+            assert not call.done()
+            world.channels.drop("127.0.0.1", world.port)
+            with pytest.raises(Disconnected):
+                await call
+            world.peer.holds = False
+            await world.metadata()
+
+    run(main)
+
+
 def test_a_cancelled_call_leaves_the_connection_to_the_others() -> None:
     async def main() -> None:
         async with World(Peer()) as world:

@@ -71,9 +71,9 @@ class BrokerProcess:
             self.wait()
 
 
-def spawn_serve(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+def spawn_serve(*arguments: str, cwd: Path | None = None, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "moldau", "serve", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=cwd)
 
 
 def read_ready(process: subprocess.Popen[str]) -> str:

@@ -144,10 +144,21 @@ class Broker:
 
     def tell_coordinators(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The cluster changed. Coordinators that nobody needed so far stay unmade, unless their topic has come."""
+        self._drop_connections(delta)
         if self._groups is not None or "__consumer_offsets" in image.topics:
             self.groups.apply(image, delta)
         if self._transactions is not None or "__transaction_state" in image.topics:
             self.transactions.apply(delta)
+
+    def _drop_connections(self, delta: ImageDelta) -> None:
+        """Brokers that are fenced or gone may be frozen or cut off: whoever waits for them should look elsewhere."""
+        if self._channels is None:
+            return
+        for change in delta.brokers:
+            before, after = change.before, change.after
+            if before is not None and not before.fenced and (after is None or after.fenced):
+                for endpoint in before.endpoints:
+                    self._channels.drop(endpoint.host, endpoint.port)
 
     @property
     def remote_coordinators(self) -> RemoteCoordinators:

@@ -78,6 +78,15 @@ class Channels:
         finally:
             channel.waiting -= 1
 
+    def drop(self, host: str, port: int) -> None:
+        """Whoever was there is gone, as far as the cluster knows: who waits for it gets Disconnected at once.
+
+        The next call connects anew.
+        """
+        for where, channel in self._channels.items():
+            if where[:2] == (host, port):
+                channel.drop()
+
     async def close(self) -> None:
         """Whoever waits gets Disconnected."""
         self._is_closed = True
@@ -111,6 +120,7 @@ class _Channel:
         self._correlation_id = 0
         self._failures = 0
         self._not_before = 0.0  # of the loop's time
+        self._dropping: asyncio.Task[None] | None = None
         self.waiting = 0
 
     @property
@@ -203,11 +213,20 @@ class _Channel:
             )
         return version
 
+    def drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed:
+            self._dropping = asyncio.get_running_loop().create_task(_close(connection))
+
     async def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
             await self._connection.close()
+
+
+async def _close(connection: ClientConnection) -> None:
+    await connection.close()
 
 
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
