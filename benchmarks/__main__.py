@@ -19,10 +19,11 @@ NUMBERS = PLOTS / "numbers.json"
 ROOMS = {
     "wire": "Messages: encoding and decoding beside kio and kafka-python",
     "records": "Record batches beside aiokafka (Cython), kafka-python and kio",
-    "log": "The log beside the bare system calls (CPU time of one thread, best round)",
+    "log": "The log beside the bare system calls (the median of 11 rounds; in brackets the extremes)",
     "net": "The reactor beside asyncio streams, and the timing wheel",
     "broker": "The broker beside Apache Kafka",
     "coordinators": "Groups and transactions beside Apache Kafka",
+    "spark": "Spark on topics beside Spark's own Kafka connector",
 }
 
 

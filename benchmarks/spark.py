@@ -124,30 +124,38 @@ def to_windowed_count(frame: DataFrame) -> None:
     counts.write.format("noop").mode("overwrite").save()
 
 
-def seconds(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def compare(name: str, data: Data, work: Callable[[str], None]) -> Row:
     """Rounds in turns, so that whatever else the machine does hits both."""
     times: dict[str, list[float]] = {OURS: [], THEIRS: []}
     for turn in range(ROUNDS + 1):
         for kind, taken in times.items():
-            elapsed = seconds(lambda kind=kind: work(kind))  # type: ignore[misc]  # bound now
+            started = time.perf_counter()
+            work(kind)
             if turn:
-                taken.append(elapsed)
+                taken.append(time.perf_counter() - started)
     rates = {kind: data.count / statistics.median(taken) for kind, taken in times.items()}
     row = Row(f"{name}, {data.name}", rates[OURS], "rows/s", {PEER: rates[THEIRS]}, TARGET)
     print(f"  {row.name}: {rates[OURS]:,.0f} against {rates[THEIRS]:,.0f}", flush=True)
     return row
 
 
-def topic_to_topic(spark: SparkSession, server: Server, data: Data, kind: str) -> None:
-    frame = source(spark, server, data, kind).select("key", "value", "partition")
-    writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", server.bootstrap_servers)
-    writer.option("kafka.compression.type", data.codec).option("topic", f"{data.topic}-{kind}").save()
+def reading(
+    spark: SparkSession, server: Server, data: Data, work: Callable[[DataFrame], None]
+) -> Callable[[str], None]:
+    return lambda kind: work(source(spark, server, data, kind))
+
+
+def copying(spark: SparkSession, server: Server, data: Data) -> Callable[[str], None]:
+    """From topic to topic, source and sink of the same kind."""
+
+    def copy(kind: str) -> None:
+        frame = source(spark, server, data, kind).select("key", "value", "partition")
+        writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", server.bootstrap_servers)
+        writer.option("kafka.compression.type", data.codec).option("topic", f"{data.topic}-{kind}").save()
+
+    for kind in (OURS, THEIRS):
+        make_topic(server, f"{data.topic}-{kind}")
+    return copy
 
 
 def rows() -> list[Row]:
@@ -155,14 +163,9 @@ def rows() -> list[Row]:
     with moldau({"log.retention.bytes": str(1 << 31)}) as server, spark_session() as spark:
         for data in DATA:
             fill(server, data)
-            reads = {"source to noop": to_noop, "source to windowed count": to_windowed_count}
-            for name, work in reads.items():
-                found.append(
-                    compare(name, data, lambda kind, work=work, data=data: work(source(spark, server, data, kind)))  # type: ignore[misc]  # bound now
-                )
-            for kind in (OURS, THEIRS):
-                make_topic(server, f"{data.topic}-{kind}")
-            found.append(
-                compare("topic to topic", data, lambda kind, data=data: topic_to_topic(spark, server, data, kind))
-            )  # type: ignore[misc]  # bound now
+            found += [
+                compare("source to noop", data, reading(spark, server, data, to_noop)),
+                compare("source to windowed count", data, reading(spark, server, data, to_windowed_count)),
+                compare("topic to topic", data, copying(spark, server, data)),
+            ]
     return found
