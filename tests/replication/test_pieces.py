@@ -3,7 +3,7 @@
 from moldau.replication.follower import Next, Resume, decide, resume_offset
 from moldau.replication.leader import LeaderState, Role
 from moldau.replication.selection import ReplicaView, closest_replica
-from moldau.replication.session import FetchWish, FollowerSession
+from moldau.replication.session import FetchPlan, FetchWish, FollowerSession, Key
 from moldau.replication.throttle import ReplicationQuota, is_throttled
 from moldau.wire import ErrorCode
 
@@ -14,36 +14,40 @@ def _wish(offset: int) -> FetchWish:
     return FetchWish(leader_epoch=1, fetch_offset=offset, last_fetched_epoch=0, log_start_offset=0, max_bytes=10)
 
 
+def _plan(session: FollowerSession, wishes: dict[Key, FetchWish]) -> FetchPlan:
+    return session.plan(wishes, [_A, _B])
+
+
 def test_a_session_names_all_partitions_once_and_then_what_changed() -> None:
     session = FollowerSession()
-    first = session.plan({_A: _wish(0), _B: _wish(0)})
+    first = _plan(session, {_A: _wish(0), _B: _wish(0)})
     assert (first.session_id, first.session_epoch, len(first.wanted), first.forgotten) == (0, 0, 2, [])
     assert session.on_response(ErrorCode.NONE, 77)
-    second = session.plan({_A: _wish(5), _B: _wish(0)})
+    second = _plan(session, {_A: _wish(5), _B: _wish(0)})
     assert second == (77, 1, [(_A, _wish(5))], [])
     assert session.on_response(ErrorCode.NONE, 77)
-    assert session.plan({_A: _wish(5)}) == (77, 2, [], [_B])
+    assert _plan(session, {_A: _wish(5)}) == (77, 2, [], [_B])
     assert session.on_response(ErrorCode.NONE, 77)
-    assert session.plan({_A: _wish(5), _B: _wish(0)}) == (77, 3, [(_B, _wish(0))], [])
+    assert _plan(session, {_A: _wish(5), _B: _wish(0)}) == (77, 3, [(_B, _wish(0))], [])
 
 
 def test_a_session_starts_over_after_an_error_and_closes_the_former_one_after_a_failure() -> None:
     session = FollowerSession()
-    session.plan({_A: _wish(0)})
+    _plan(session, {_A: _wish(0)})
     session.on_response(ErrorCode.NONE, 77)
-    session.plan({_A: _wish(1)})
+    _plan(session, {_A: _wish(1)})
     session.on_failure()
-    assert session.plan({_A: _wish(1)}) == (77, 0, [(_A, _wish(1))], [])
+    assert _plan(session, {_A: _wish(1)}) == (77, 0, [(_A, _wish(1))], [])
     session.on_response(ErrorCode.NONE, 78)
-    session.plan({_A: _wish(1)})
+    _plan(session, {_A: _wish(1)})
     assert not session.on_response(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert session.plan({_A: _wish(1)}) == (0, 0, [(_A, _wish(1))], [])
+    assert _plan(session, {_A: _wish(1)}) == (0, 0, [(_A, _wish(1))], [])
 
 
 def test_a_leader_without_room_for_sessions_gets_full_requests() -> None:
     session = FollowerSession()
     for _ in range(3):
-        assert len(session.plan({_A: _wish(0)}).wanted) == 1
+        assert len(_plan(session, {_A: _wish(0)}).wanted) == 1
         assert session.on_response(ErrorCode.NONE, 0)
 
 

@@ -17,7 +17,7 @@ from moldau.wire import ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame, FetchPartition, Topic
 
 if TYPE_CHECKING:
-    from moldau.log.partition_log import PartitionLog
+    from moldau.replication.watch import FollowerWatch
 
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
@@ -47,24 +47,43 @@ class FetchSession:
     created_ms: float
     last_used_ms: float
     partitions: dict[Key, _Cached] = field(default_factory=dict)
+    # Only of followers who know topic ids.
+    watch: FollowerWatch | None = None
 
 
 @dataclass(slots=True)
 class FetchContext:
     """One fetch: which partitions it reads, and how its answer is told."""
 
-    wanted: list[tuple[Topic, FetchPartition]]
+    asked: list[tuple[Topic, FetchPartition]]
     session: FetchSession | None
     is_incremental: bool
+
+    @property
+    def watch(self) -> FollowerWatch | None:
+        return None if self.session is None else self.session.watch
+
+    def wanted(self) -> list[tuple[Topic, FetchPartition]]:
+        """What is to be read now: all that the session covers, or for a follower, what is not at rest."""
+        watch = self.watch
+        if watch is None or not self.is_incremental:
+            return self.asked
+        assert self.session is not None
+        partitions = self.session.partitions
+        return [(key[0], cached.wanted) for key in watch.changed if (cached := partitions.get(key)) is not None]
 
     @property
     def session_id(self) -> int:
         return 0 if self.session is None else self.session.id
 
-    def is_mark_news(self, key: Key, log: PartitionLog) -> bool:
-        """Whether the client was told another high watermark before."""
+    def knows(self, key: Key, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the client has been told this."""
         cached = None if self.session is None else self.session.partitions.get(key)
-        return cached is not None and cached.high_watermark != log.high_watermark
+        return (
+            cached is not None
+            and cached.high_watermark == high_watermark
+            and cached.log_start_offset == log_start_offset
+        )
 
     def tell(
         self, results: Iterable[tuple[Topic, FetchedPartition]], *, remember: bool = True
@@ -132,6 +151,12 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
+        watch = session.watch
+        if watch is not None:
+            if watch.is_time_for_all(now_ms):
+                watch.changed.update(dict.fromkeys(session.partitions))  # type: ignore[arg-type]  # topic ids
+            watch.last_fetch_ms = now_ms
+            return FetchContext([], session, is_incremental=True)
         current = [(topic, cached.wanted) for (topic, _), cached in session.partitions.items()]
         return FetchContext(current, session, is_incremental=True)
 
@@ -146,9 +171,13 @@ class FetchSessions:
                 session.partitions[key] = _Cached(partition)
             else:
                 cached.wanted = partition
+            if session.watch is not None:
+                session.watch.changed[key] = None  # type: ignore[index]  # topic ids
         for topic, indexes in forgotten:
             for index in indexes:
                 session.partitions.pop((topic, index), None)
+                if session.watch is not None:
+                    session.watch.changed.pop((topic, index), None)  # type: ignore[arg-type]  # topic ids
 
     def _create(
         self, wanted: list[tuple[Topic, FetchPartition]], uses_topic_ids: bool, is_follower: bool, now_ms: float
@@ -160,6 +189,10 @@ class FetchSessions:
             session_id = 1 + self._random.below(_EPOCH_MAX - 1)
         session = FetchSession(session_id, uses_topic_ids, is_follower, 1, now_ms, now_ms)
         session.partitions = {(topic, partition[0]): _Cached(partition) for topic, partition in wanted}
+        if is_follower and uses_topic_ids:
+            from moldau.replication.watch import FollowerWatch
+
+            session.watch = FollowerWatch(dict.fromkeys(session.partitions), now_ms)  # type: ignore[arg-type]  # topic ids
         self._sessions[session_id] = session
         return session
 

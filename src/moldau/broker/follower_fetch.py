@@ -2,14 +2,15 @@
 
 A follower that asks for an offset has everything before it. That may move the high watermark, make the follower a
 candidate for the ISR, and let deleted records count as deleted. It is noted once per request, not again when a waiting
-fetch reads a second time.
+fetch reads a second time; and not at all for partitions at rest (`moldau.replication.watch`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from moldau.broker.replicas import PartitionUnavailable
+from moldau.broker.replicas import PartitionUnavailable, follower_key
 from moldau.replication.leader import ReplicaRefused
 from moldau.replication.selection import ReplicaView, closest_replica
 from moldau.replication.throttle import is_throttled
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.fetch_sessions import FetchContext
     from moldau.broker.partition import Partition
-    from moldau.wire.fetch import FetchFrame, FetchPartition
+    from moldau.wire.fetch import FetchedPartition, FetchFrame, FetchPartition, Topic
 
 _RACK_AWARE = "RackAwareReplicaSelector"
 
@@ -27,16 +28,7 @@ _RACK_AWARE = "RackAwareReplicaSelector"
 class FollowerFetch:
     """One fetch of a follower."""
 
-    __slots__ = (
-        "_broker",
-        "_changed",
-        "_context",
-        "_now_ms",
-        "_replica_epoch",
-        "_replica_id",
-        "_tells_marks",
-        "is_known",
-    )
+    __slots__ = ("_broker", "_changed", "_context", "_now_ms", "_replica_epoch", "_replica_id", "is_known", "watch")
 
     def __init__(self, broker: Broker, request: FetchFrame, context: FetchContext) -> None:
         self._broker = broker
@@ -44,11 +36,17 @@ class FollowerFetch:
         self._replica_id = request.replica_id
         self._replica_epoch = request.replica_epoch
         self._now_ms = broker.clock.monotonic_ms()
-        # Where consumers read from followers, these must hear of a new high watermark at once.
-        self._tells_marks = context.is_incremental and is_rack_aware(broker)
         self._changed: list[Partition] = []
         # Whether what the request tells has been noted.
         self.is_known = False
+        self.watch = context.watch
+        if self.watch is not None:
+            # Where consumers read from followers, these must hear of a new high watermark at once.
+            self.watch.wants_marks = is_rack_aware(broker)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return follower_key(self._replica_id)
 
     def check(self, partition: Partition) -> None:
         """Refuse whoever has no replica of the partition."""
@@ -65,7 +63,7 @@ class FollowerFetch:
         start_before = lead.remotes[replica_id].log_start_offset if replica_id in lead.remotes else -1
         try:
             is_news = lead.on_fetch(
-                replica_id, self._replica_epoch, offset, wanted[4], log.log_end_offset, self._now_ms
+                replica_id, self._replica_epoch, offset, wanted[4], log.log_end_offset, self._now_ms, self.watch
             )
         except ReplicaRefused as error:
             raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
@@ -79,9 +77,30 @@ class FollowerFetch:
         for partition in self._changed:
             self._broker.replicas.wake(partition)
 
-    def has_news(self, partitions: list[Partition]) -> bool:
-        """Whether the follower should hear of a high watermark without waiting for records."""
-        return self._tells_marks and any(self._context.is_mark_news(each.key, each.log) for each in partitions)
+    def settle(self, results: Iterable[tuple[Topic, FetchedPartition]]) -> None:
+        """The answer leaves: partitions the follower has and knows all of are at rest from now on."""
+        watch = self.watch
+        if watch is None:
+            return
+        watch.is_due = False
+        for topic, result in results:
+            key = (topic, result.partition)
+            partition = self._broker.replicas.get(topic, result.partition)
+            if partition is None or partition.lead is None or result.error_code or result.diverging_epoch is not None:
+                continue
+            log, lead = partition.log, partition.lead
+            remote = lead.remotes.get(self._replica_id)
+            if (
+                remote is not None
+                and remote.watch is watch
+                and remote.log_end_offset == log.log_end_offset
+                and self._replica_id in lead.isr
+                and self._context.knows(key, log.high_watermark, log.log_start_offset)
+            ):
+                watch.changed.pop(key, None)  # type: ignore[arg-type]  # topic ids
+            elif result.records:
+                # Whoever was served goes to the end of the line.
+                watch.changed[key] = watch.changed.pop(key, None)  # type: ignore[index,arg-type]  # as above
 
     # -- throttles
 

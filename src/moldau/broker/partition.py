@@ -11,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from moldau.broker.config import TopicSettings
@@ -32,6 +32,8 @@ class ReplicaContext:
     lag_max_ms: float
     # Whether the controller would take the replica of this broker, of this broker epoch, into an ISR.
     is_eligible: Callable[[int, int], bool]
+    # Fetches of these brokers may be waiting for what was just appended.
+    wake_followers: Callable[[Iterable[int]], None]
 
 
 class Partition:
@@ -83,7 +85,7 @@ class Partition:
         """Take the role the image gives this replica."""
         is_leader = image.leader == self._context.node_id
         if is_leader != self.is_leader or image.leader_epoch != self.leader_epoch:
-            self.generation += 1
+            self._next_generation()
         self.image = image
         self.leader_epoch = image.leader_epoch
         self.is_leader = is_leader
@@ -106,9 +108,18 @@ class Partition:
         else:
             self.lead.update(role, end_offset, now_ms)
 
+    def _next_generation(self) -> None:
+        self.generation += 1
+        self._disturb_followers()
+
+    def _disturb_followers(self) -> None:
+        if self.lead is not None:
+            self.lead.disturb(self.key, is_due=True)
+            self._context.wake_followers(self.lead.remotes)
+
     def retire(self) -> None:
         """The replica is gone: deleted, or moved to other brokers."""
-        self.generation += 1
+        self._next_generation()
         self.is_leader = False
         self.lead = None
 
@@ -133,6 +144,7 @@ class Partition:
         if self.lead is None:
             self.log.update_high_watermark(self.log.log_end_offset)
         else:
+            self._disturb_followers()
             self.advance_high_watermark()
         return info
 
@@ -147,7 +159,11 @@ class Partition:
             offset = lead.high_watermark(
                 log.log_end_offset, context.now_ms(), context.lag_max_ms, self.settings.min_insync_replicas
             )
-        return offset > before and log.update_high_watermark(offset) > before
+        if offset <= before or log.update_high_watermark(offset) <= before:
+            return False
+        if lead is not None:
+            lead.disturb(self.key, is_due=False)
+        return True
 
     @property
     def has_enough_replicas(self) -> bool:

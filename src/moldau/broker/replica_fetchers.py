@@ -42,6 +42,7 @@ _LATEST, _EARLIEST = -1, -2
 _NEVER = float("inf")
 _THROTTLE_CHECK_MS = 100.0
 _NEWCOMERS_WAIT_MS = 20  # more may come
+_LOOK_AT_ALL_MS = 1_000.0
 
 _Failed = (Disconnected, RequestTimedOut, UnsupportedVersion, MalformedFrame)
 
@@ -107,10 +108,9 @@ class ReplicaFetchers:
     def _join(self, newcomers: _Fetcher, fetcher: _Fetcher) -> None:
         """The fetch that was under way is over: from now on it carries the newcomers, too."""
         fetcher.before_round = None
-        moved, newcomers.partitions = newcomers.partitions, {}
-        for key, followed in moved.items():
-            fetcher.partitions[key] = followed
-            self._of[key] = fetcher
+        for followed in newcomers.hand_over():
+            self._of[followed.partition.key] = fetcher
+            fetcher.add(followed)
 
     def forget(self, key: Key) -> None:
         fetcher = self._of.pop(key, None)
@@ -146,6 +146,11 @@ class _Fetcher:
         self.is_asking = False
         self.before_round: Callable[[], None] | None = None
         self.partitions: dict[Key, _Followed] = {}
+        # What is asked for, and what of it must be looked at before the next request.
+        self._wishes: dict[Key, FetchWish] = {}
+        self._dirty: dict[Key, None] = {}
+        self._asked: dict[Key, None] = {}
+        self._looked_at_all_ms = float("-inf")
         self._session = FollowerSession(wants_session=joins is None)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] = broker.loop.create_task(self._run())
@@ -156,11 +161,19 @@ class _Fetcher:
 
     def add(self, followed: _Followed) -> None:
         self.partitions[followed.partition.key] = followed
+        self._dirty[followed.partition.key] = None
         self._changed.set()
 
     def remove(self, key: Key) -> None:
         self.partitions.pop(key, None)
+        self._dirty[key] = None
         self._changed.set()
+
+    def hand_over(self) -> list[_Followed]:
+        self._dirty.update(dict.fromkeys(self.partitions))
+        followed, self.partitions = list(self.partitions.values()), {}
+        self._changed.set()
+        return followed
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -187,15 +200,13 @@ class _Fetcher:
         self._changed.clear()
         if self.before_round is not None:
             self.before_round()
-        wishes, wait_ms = self._wishes()
-        if not wishes:
-            await self._pause(wait_ms)
-            return
+        wait_ms = self._update_wishes()
         endpoint = self._endpoint()
-        if endpoint is None:
-            await self._pause(self._backoff_ms)
+        if endpoint is None or not self._wishes:
+            self._dirty.update(self._asked)
+            await self._pause(self._backoff_ms if self._wishes else wait_ms)
             return
-        plan = self._session.plan(wishes)
+        plan = self._session.plan(self._wishes, self._asked)
         self.is_asking = True
         try:
             frame = await self._broker.channels.call(
@@ -216,7 +227,7 @@ class _Fetcher:
             if frame.error_code not in _SESSION_ERRORS:
                 await self._pause(self._backoff_ms)
             return
-        await self._take(frame, wishes)
+        await self._take(frame)
 
     async def _pause(self, timeout_ms: float) -> None:
         """Until something changes, or for so long."""
@@ -234,23 +245,34 @@ class _Fetcher:
                 return each.host, each.port
         return None
 
-    def _wishes(self) -> tuple[dict[Key, FetchWish], float]:
-        """What to fetch now; and if nothing, how long until there may be something."""
+    def _update_wishes(self) -> float:
+        """Bring up to date what to fetch; returns how long until that may be more, if nobody calls before."""
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
+        # What is at rest is not looked at, but now and then: its log start may have moved, or a throttle be set.
+        if now_ms - self._looked_at_all_ms >= _LOOK_AT_ALL_MS:
+            self._looked_at_all_ms = now_ms
+            self._dirty.update(dict.fromkeys(self.partitions))
+        dirty, self._dirty = self._dirty, {}
         max_bytes = broker.config.get_int("replica.fetch.max.bytes")
         is_exceeded = self._quota().is_exceeded(now_ms)
-        wishes = {}
         soonest_ms = _NEVER
-        for key, followed in self.partitions.items():
+        for key in dirty:
+            followed = self.partitions.get(key)
+            if followed is None:
+                self._wishes.pop(key, None)
+                continue
             ready_at_ms = followed.state.ready_at_ms
             if is_exceeded and not followed.state.is_in_sync and self._is_throttled(followed.partition):
                 ready_at_ms = now_ms + _THROTTLE_CHECK_MS
             if ready_at_ms <= now_ms:
-                wishes[key] = FetchWish(*followed.wish, max_bytes)
-            elif ready_at_ms < soonest_ms:
-                soonest_ms = ready_at_ms
-        return wishes, soonest_ms - now_ms
+                self._wishes[key] = FetchWish(*followed.wish, max_bytes)
+            else:
+                self._wishes.pop(key, None)
+                self._dirty[key] = None
+                soonest_ms = min(soonest_ms, ready_at_ms)
+        self._asked = dirty
+        return soonest_ms - now_ms
 
     def _is_throttled(self, partition: Partition) -> bool:
         return is_throttled(partition.settings.follower_throttled_replicas, partition.index, self._broker.node_id)
@@ -291,7 +313,7 @@ class _Fetcher:
 
     # -- what came back
 
-    async def _take(self, frame: FetchedFrame, wishes: dict[Key, FetchWish]) -> None:
+    async def _take(self, frame: FetchedFrame) -> None:
         cuts: list[tuple[_Followed, int]] = []
         lost: list[_Followed] = []
         unflushed: list[Partition] = []
@@ -299,7 +321,8 @@ class _Fetcher:
             assert isinstance(topic_id, bytes)
             for result in results:
                 key = (topic_id, result.partition)
-                followed, wish = self.partitions.get(key), wishes.get(key)
+                followed, wish = self.partitions.get(key), self._wishes.get(key)
+                self._dirty[key] = None
                 if followed is None or wish is None or followed.wish[:3] != wish[:3]:
                     continue  # the image moved on while the answer was on its way
                 step = decide(result.error_code, result.diverging_epoch)

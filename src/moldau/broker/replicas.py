@@ -7,7 +7,7 @@ partition that has more than one replica.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import BrokerConfig, topic_settings_for
@@ -35,6 +35,11 @@ class PartitionUnavailable(Exception):
         self.message = message
 
 
+def follower_key(broker_id: int) -> tuple[str, int]:
+    """What fetches of this follower wait under: one key, however many partitions they cover."""
+    return "follower", broker_id
+
+
 class ReplicaManager:
     """Belongs to the event loop."""
 
@@ -51,7 +56,9 @@ class ReplicaManager:
             broker.clock.monotonic_ms,
             broker.config.get_int("replica.lag.time.max.ms"),
             self._is_eligible,
+            self._wake_followers_soon,
         )
+        self._followers_to_wake: dict[int, None] = {}
         self._replication: Replication | None = None
         self._is_started = False
 
@@ -133,6 +140,17 @@ class ReplicaManager:
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         registered = self._image.brokers.get(broker_id)
         return registered is not None and registered.is_active and broker_epoch in (_ANY_EPOCH, registered.epoch)
+
+    def _wake_followers_soon(self, broker_ids: Iterable[int]) -> None:
+        """With all that is appended in this turn of the loop, not with the first of it."""
+        if not self._followers_to_wake:
+            self._broker.loop.call_soon(self._wake_followers)
+        self._followers_to_wake.update(dict.fromkeys(broker_ids))
+
+    def _wake_followers(self) -> None:
+        broker_ids, self._followers_to_wake = self._followers_to_wake, {}
+        for broker_id in broker_ids:
+            self._broker.fetch_purgatory.check_and_complete(follower_key(broker_id))
 
     # -- what the image says
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from moldau.replication.watch import FollowerWatch, Key
 from moldau.wire.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
@@ -74,6 +75,21 @@ class RemoteReplica:
     last_caught_up_ms: float = float("-inf")
     last_fetch_ms: float = float("-inf")
     leader_end_at_last_fetch: int = UNKNOWN_OFFSET
+    # Of its fetch session. While the partition is at rest there, its fetches are not noted one by one.
+    watch: FollowerWatch | None = None
+
+    def disturb(self, key: Key, *, is_due: bool) -> None:
+        """Something about the partition changes. If it was at rest, the follower had everything at its last fetch."""
+        watch = self.watch
+        if watch is None:
+            return
+        if key not in watch.changed:
+            watch.changed[key] = None
+            self.last_fetch_ms = max(self.last_fetch_ms, watch.last_fetch_ms)
+            self.last_caught_up_ms = max(self.last_caught_up_ms, watch.last_fetch_ms)
+            self.leader_end_at_last_fetch = max(self.leader_end_at_last_fetch, self.log_end_offset)
+        if is_due or watch.wants_marks:
+            watch.is_due = True
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_max_ms: float) -> bool:
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
@@ -141,6 +157,7 @@ class LeaderState:
             remote.log_end_offset = remote.log_start_offset = remote.leader_end_at_last_fetch = UNKNOWN_OFFSET
             remote.last_caught_up_ms = now_ms if remote.broker_id in self.isr else float("-inf")
             remote.last_fetch_ms = remote.last_caught_up_ms
+            remote.watch = None
 
     def on_committed(self, change: IsrChange, isr: Iterable[int], leader_epoch: int, partition_epoch: int) -> bool:
         """The controller did as asked. False if that is no longer news."""
@@ -169,6 +186,7 @@ class LeaderState:
         log_start_offset: int,
         leader_end_offset: int,
         now_ms: float,
+        watch: FollowerWatch | None = None,
     ) -> bool:
         """A follower has everything before `offset`. Returns whether that is news."""
         remote = self.remotes.get(broker_id)
@@ -184,10 +202,16 @@ class LeaderState:
         remote.leader_end_at_last_fetch = max(remote.leader_end_at_last_fetch, leader_end_offset)
         remote.log_start_offset = log_start_offset
         remote.broker_epoch = broker_epoch
+        remote.watch = watch
         if offset == remote.log_end_offset:
             return False
         remote.log_end_offset = offset
         return True
+
+    def disturb(self, key: Key, *, is_due: bool) -> None:
+        """The partition `key` names, this one, has records that followers lack (`is_due`), or other news for them."""
+        for remote in self.remotes.values():
+            remote.disturb(key, is_due=is_due)
 
     # -- what follows
 

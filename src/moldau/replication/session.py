@@ -4,7 +4,7 @@ Invariant: what the leader has in the session is `_sent`, as long as every respo
 disconnect or a timeout the next request is a full one, which closes the former session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.wire.errors import ErrorCode
@@ -48,17 +48,22 @@ class FollowerSession:
     def is_incremental(self) -> bool:
         return self._epoch != self._first_epoch
 
-    def plan(self, wishes: Mapping[Key, FetchWish]) -> FetchPlan:
-        """The next request, for all of these partitions and no others."""
+    def plan(self, wishes: Mapping[Key, FetchWish], changed: Iterable[Key]) -> FetchPlan:
+        """The next request, for all of these partitions and no others. `changed` are those that may differ from the
+        request before: new, moved on, or gone."""
         if not self.is_incremental:
             self._sent = dict(wishes)
             return FetchPlan(self._id, self._epoch, list(wishes.items()), [])
         sent = self._sent
-        wanted = [(key, wish) for key, wish in wishes.items() if sent.get(key) != wish]
-        forgotten = [key for key in sent if key not in wishes]
-        for key in forgotten:
-            del sent[key]
-        sent.update(wanted)
+        wanted, forgotten = [], []
+        for key in changed:
+            wish = wishes.get(key)
+            if wish is None:
+                if sent.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif sent.get(key) != wish:
+                sent[key] = wish
+                wanted.append((key, wish))
         return FetchPlan(self._id, self._epoch, wanted, forgotten)
 
     def on_response(self, error_code: int, session_id: int) -> bool:

@@ -12,6 +12,7 @@ log is fetched, by the other members of the quorum and by brokers.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from moldau.broker.fetch_sessions import FetchContext
@@ -66,7 +67,7 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
 
         follower = FollowerFetch(broker, request, context)
     fetch = _Fetch(broker, call, request, context, follower)
-    if fetch.read() or request.max_wait_ms <= 0 or not context.wanted:
+    if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
         fetch.respond()
     else:
         broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
@@ -107,20 +108,21 @@ class _Fetch:
         self._offsets = 0
         self._is_fresh = False
 
-    def keys(self) -> list[tuple[bytes, int]]:
-        return [partition.key for partition in self._partitions]
+    def keys(self) -> list[Hashable]:
+        return [self._follower.key] if self._follower is not None else [each.key for each in self._partitions]
 
     def is_ready(self) -> bool:
         """Reads again only when there is more to read, or a partition has changed hands."""
+        if self._follower is not None and self._follower.watch is not None:
+            self._is_fresh = self._follower.watch.is_due and self.read()
+            return self._is_fresh
         generations = offsets = 0
         for partition in self._partitions:
             generations += partition.generation
             offsets += partition.log.log_end_offset if self._reads_to_end else partition.log.high_watermark
         if generations != self._generations:
             return True
-        if offsets == self._offsets and (self._follower is None or not self._follower.has_news(self._partitions)):
-            return False
-        self._is_fresh = self.read()
+        self._is_fresh = offsets != self._offsets and self.read()
         return self._is_fresh
 
     def on_complete(self, expired: bool) -> None:
@@ -138,7 +140,7 @@ class _Fetch:
         self._partitions = []
         self._results = []
         self._generations = self._offsets = 0
-        for topic, wanted in self._context.wanted:
+        for topic, wanted in self._context.wanted():
             try:
                 partition = self._find(topic, wanted[0])
                 self._partitions.append(partition)
@@ -157,8 +159,11 @@ class _Fetch:
                 result = FetchedPartition(wanted[0], error.code)
             self._results.append((topic, result))
         if follower is not None:
-            is_answer = is_answer or follower.has_news(self._partitions)
             follower.is_known = True
+            if follower.watch is not None:
+                # A new high watermark alone is an answer where consumers read from followers.
+                is_answer = is_answer or (follower.watch.wants_marks and follower.watch.is_due)
+                follower.watch.is_due = False
         return is_answer or total >= request.min_bytes
 
     def _find(self, topic: Topic, index: int) -> Partition:
@@ -237,6 +242,8 @@ class _Fetch:
             else:
                 topics.append((topic, [result]))
         self._call.respond_payload(encode_fetch_response(self._call.version, topics, session_id=context.session_id))
+        if self._follower is not None:
+            self._follower.settle(self._results)
 
 
 def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:
