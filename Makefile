@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check format stubs fuzz simulate interop bench lock clean
+.PHONY: torture help setup test demo check format stubs fuzz simulate interop bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,9 @@ simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
 	$(BIN)/python -m pytest --timeout 600 tests/interop
+
+torture: $(STAMP) ## three real processes killed, frozen and cut off under load (MINUTES=10 by default)
+	$(BIN)/python -m tests.cluster.torture.run --minutes $${MINUTES:-10}
 
 bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
 	$(BIN)/python -m benchmarks

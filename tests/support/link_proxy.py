@@ -38,7 +38,8 @@ class Links:
                 pipe = _Pipe(self, node, port)
                 self._pipes.add(pipe)
                 try:
-                    await pipe.run(reader, writer)
+                    with contextlib.suppress(asyncio.CancelledError):  # everything ends
+                        await pipe.run(reader, writer)
                 finally:
                     self._pipes.discard(pipe)
 

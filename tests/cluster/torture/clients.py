@@ -70,7 +70,10 @@ class Sender(Client):
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             value = message.value()
             assert value is not None
-            if error is None:
+            if error is None and message.offset() is None:
+                # An old duplicate: the broker says that it has the record, but not where.
+                self._history.acked_somewhere.add(value)
+            elif error is None:
                 self._history.acked[value] = seen(message)[1:]
             else:
                 self._history.unknown.add(value)

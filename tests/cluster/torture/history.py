@@ -1,7 +1,7 @@
 """What clients saw, and what must not be in it: the anomalies of Jepsen's Kafka workload.
 
-Values are unique. For each we know whether its append was acknowledged (ok: and where), refused for good (fail), or
-may have happened or not (info); and of a transaction whether it was committed, aborted, or nobody knows.
+Values are unique. For each we know whether its append was acknowledged (and mostly where), or may have happened or not;
+and of a transaction whether it was committed, aborted, or nobody knows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class History:
     """Filled by many threads."""
 
     acked: dict[bytes, Place] = field(default_factory=dict)
-    failed: set[bytes] = field(default_factory=set)
+    acked_somewhere: set[bytes] = field(default_factory=set)
     unknown: set[bytes] = field(default_factory=set)
     # transaction -> its values, by how it ended
     committed: dict[str, list[bytes]] = field(default_factory=dict)
@@ -74,6 +74,7 @@ def _duplicates(final: FinalRead) -> list[str]:
 def _lost(history: History, at: dict[Place, bytes]) -> list[str]:
     there = set(at.values())
     found = [f"lost: {value!r} acknowledged at {place}" for value, place in history.acked.items() if value not in there]
+    found += [f"lost: {value!r} acknowledged" for value in history.acked_somewhere if value not in there]
     for poller in history.polls:
         found += [
             f"lost: {value!r} was read at {(partition, offset)}"

@@ -147,7 +147,8 @@ def torture(data_dir: Path, seed: int, seconds: float) -> Report:
         said = nodes.said()
         if "Traceback" in said:
             report.wrong.append("a node's log has a traceback: " + said[said.index("Traceback") :][:2000])
-        report.acked, report.unknown = len(history.acked), len(history.unknown)
+        report.acked = len(history.acked) + len(history.acked_somewhere)
+        report.unknown = len(history.unknown)
         report.committed, report.aborted = len(history.committed), len(history.aborted)
         report.undecided = len(history.undecided)
         report.polled = sum(len(each) for each in history.polls)

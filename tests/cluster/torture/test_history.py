@@ -29,6 +29,10 @@ def test_each_anomaly_is_seen() -> None:
     assert anomalies(history, final) == ["lost: b'a/9' acknowledged at (0, 7)"]
 
     history, final = good()
+    history.acked_somewhere.add(b"a/9")
+    assert anomalies(history, final) == ["lost: b'a/9' acknowledged"]
+
+    history, final = good()
     history.polls[0].append((1, 3, b"b/1"))
     assert anomalies(history, final) == ["lost: b'b/1' was read at (1, 3)"]
 
