@@ -89,3 +89,9 @@ def test_nothing_committed_is_lost_and_the_quorum_recovers(first_seed: int) -> N
     # The runs do something.
     assert sum(len(each.committed) for each in runs) > 50
     assert sum(each.voter_changes for each in runs) > 0
+
+
+@pytest.mark.parametrize("seed", [447, 528])
+def test_a_voter_whose_removal_is_not_committed_still_campaigns(seed: int) -> None:
+    """Otherwise nobody can win: the others lack the record that removes it (Raft dissertation, section 4.2.2)."""
+    assert run(seed).voter_changes > 0

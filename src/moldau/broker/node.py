@@ -327,7 +327,7 @@ class Node:
             await self._housekeeping.stop()
         await broker.flusher.stop()
         if hasattr(broker, "metadata_log"):
-            await broker.metadata_log.close()
+            await broker.metadata_log.close(is_clean=is_clean)
 
     def _manager_settings(self, config: BrokerConfig) -> ManagerSettings:
         settings = _manager_settings(config)

@@ -161,6 +161,8 @@ class MetadataQuorum:
         self._commits: list[tuple[int, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        # Nodes of another cluster, of which was told already.
+        self._strangers: set[Address] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._is_opening = False
@@ -230,12 +232,10 @@ class MetadataQuorum:
 
         def state(key: ReplicaKey, progress: Progress | None) -> ReplicaState:
             if key.id == self._me.id:
-                return ReplicaState(self._me, self.files.end_offset, wall_ms, wall_ms)
+                return ReplicaState(key, self.files.end_offset, wall_ms, wall_ms)
             if progress is None:
                 return ReplicaState(key, -1, -1, -1)
-            return ReplicaState(
-                progress.key, progress.end_offset, at(progress.last_fetch_ms), at(progress.last_caught_up_ms)
-            )
+            return ReplicaState(key, progress.end_offset, at(progress.last_fetch_ms), at(progress.last_caught_up_ms))
 
         return QuorumDescription(
             self._me.id,
@@ -305,9 +305,9 @@ class MetadataQuorum:
             async with asyncio.timeout(_RESIGN_WAIT_MS / 1000):
                 await self._resigned[1]
 
-    async def close(self) -> None:
-        """No more elections, fetches or appends; the log is left at rest."""
-        if self._flushing is not None:
+    async def close(self, *, is_clean: bool = True) -> None:
+        """No more elections, fetches or appends; the log is left at rest, or as it is."""
+        if is_clean and self._flushing is not None:
             await self._flushing  # a quorum of one keeps its word to those who wait
         self._is_stopped = True
         if self._timer is not None:
@@ -626,7 +626,8 @@ class MetadataQuorum:
             _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
             self._raft.on_failure(self._clock.monotonic_ms(), send)
         else:
-            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and send.address not in self._strangers:
+                self._strangers.add(send.address)
                 _log.error(
                     "node %s at %s:%s belongs to another cluster than this node (%s): give each its own "
                     "controller.quorum settings, or its own dirs",

@@ -159,6 +159,18 @@ class Raft:
     def is_voter(self) -> bool:
         return self.me in self.voters
 
+    @property
+    def may_campaign(self) -> bool:
+        """Whether this replica may ask for votes: as a voter, or as one whose removal may not be committed. The others
+        may not know of that yet, and lack the record that only this replica's log has (dissertation, section 4.2.2).
+        """
+        if self.is_voter:
+            return True
+        offset = self.history.latest_offset
+        if offset < 0 or (self.high_watermark is not None and offset < self.high_watermark):
+            return False
+        return self.me in self.history.at(offset)[0]
+
     def take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
@@ -173,7 +185,7 @@ class Raft:
         deadline_ms = now_ms + self._election_timeout_ms()
         if state.leader_id == self.me.id:
             self.role = Resigned(state.epoch, deadline_ms, self.me.id, (), state.voted)
-        elif state.voted == self.me and state.leader_id is None and self.is_voter:
+        elif state.voted == self.me and state.leader_id is None and self.may_campaign:
             ballots = Ballots(self.voters, granted={self.me.id})
             self.role = Candidate(state.epoch, deadline_ms, ballots, self.me)
         else:
@@ -289,7 +301,7 @@ class Raft:
         raise RaftViolation(f"the role changes without end: {self.role}")
 
     def _poll_unattached(self, role: Unattached, now_ms: float) -> None:
-        if not self.is_voter:
+        if not self.may_campaign:
             role.deadline_ms = self.deadline_ms = NEVER
         elif self.voters.is_only(self.me):
             self._become_candidate(now_ms)
@@ -323,7 +335,7 @@ class Raft:
         if now_ms >= role.deadline_ms:
             if self.voters.is_only(self.me):
                 self._become_candidate(now_ms)
-            elif self.is_voter:
+            elif self.may_campaign:
                 self._become_prospective(now_ms)
             else:
                 self._unattach(now_ms, role.epoch, role.leader_id)
@@ -352,7 +364,7 @@ class Raft:
 
     def _poll_prospective(self, role: Prospective, now_ms: float) -> None:
         outcome = role.ballots.outcome
-        if not self.is_voter:
+        if not self.may_campaign:
             self._unattach(now_ms, role.epoch, role.leader_id, wait=True)
         elif outcome is Outcome.WON:
             self._become_candidate(now_ms)
@@ -366,7 +378,7 @@ class Raft:
             self._ask_for_votes(now_ms, role.ballots, pre_vote=True)
 
     def _poll_candidate(self, role: Candidate, now_ms: float) -> None:
-        if not self.is_voter:
+        if not self.may_campaign:
             self._unattach(now_ms, role.epoch, wait=True)
         elif role.ballots.outcome is Outcome.WON:
             self._become_leader(now_ms, role.ballots)
