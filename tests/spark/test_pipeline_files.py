@@ -1,5 +1,6 @@
 """Pipeline files: what is right is read, what is wrong is named with its line and its fix, all before Spark starts."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,13 @@ def test_functions_beside_the_file_are_found(tmp_path: Path) -> None:
     (tmp_path / "beside_the_file.py").write_text("def double(rows):\n    return rows\n")
     (tmp_path / "p.yaml").write_text(small(steps="  - python: beside_the_file:double\n"))
     validate(load(tmp_path / "p.yaml"))
+
+
+def test_a_stateful_processor_needs_a_package_that_spark_does_not_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = small(steps="  - {stateful: 'json:JSONDecoder', key: value, output: v long}\n")
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor", None)
+    (problem,) = problems_of(text)
+    assert problem.startswith("p.yaml:7:6: Spark's StatefulProcessor needs the package protobuf; pip install protobuf")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def write_batch(
     replace: bool = False,
 ) -> int | None:
     """Write a batch; None if it was there already, else the number of rows that came."""
-    progress = _progress_table(engine)
+    progress = progress_table(engine)
     with engine.connect() as connection:
         if _last_batch(connection, progress, app_id) >= batch_id:
             return None
@@ -57,7 +57,7 @@ def write_batch(
         for chunk in _chunks(_local_rows(rows)):
             _write_chunk(connection, table, chunk, tuple(key))
             written += len(chunk)
-        _note(connection, progress, app_id, batch_id)
+        note(connection, progress, app_id, batch_id)
     return written
 
 
@@ -143,7 +143,7 @@ def _upsert(connection: Connection, table: Table, rows: list[dict[str, Any]], ke
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _progress_table(engine: Engine) -> Table:
+def progress_table(engine: Engine) -> Table:
     from sqlalchemy import BigInteger, Column, MetaData, String, Table
 
     table = Table(
@@ -163,7 +163,7 @@ def _last_batch(connection: Connection, progress: Table, app_id: str) -> int:
     return -1 if found is None else int(found)
 
 
-def _note(connection: Connection, progress: Table, app_id: str, batch_id: int) -> None:
+def note(connection: Connection, progress: Table, app_id: str, batch_id: int) -> None:
     """Raises, and so undoes the batch, if somebody else (a driver thought dead) has noted it meanwhile."""
     ours = (progress.c.query_id == app_id) & (progress.c.batch_id < batch_id)
     updated = connection.execute(progress.update().where(ours).values(batch_id=batch_id))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
 class FunctionError(Exception):
     """Why a name does not lead to an object, and the fix, in one line."""
+
+
+def _ship(module: ModuleType, folder: str) -> None:
+    """Executors have no pipeline folder: what lies there travels with the functions, instead of being imported."""
+    from pyspark import cloudpickle
+
+    file = getattr(module, "__file__", None)
+    if file and Path(file).resolve().is_relative_to(Path(folder).resolve()) and "site-packages" not in file:
+        register: Any = cloudpickle.register_pickle_by_value
+        register(module)
 
 
 def find(name: str, folder: str) -> Any:
@@ -27,6 +39,7 @@ def find(name: str, folder: str) -> Any:
         raise FunctionError(f"module {module_name!r} needs {error.name!r}; install it") from None
     except Exception as error:  # whatever the user's module raises while it is imported
         raise FunctionError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    _ship(module, folder)
     try:
         return getattr(module, attribute)
     except AttributeError:

@@ -9,7 +9,9 @@ Invariant: no connection is made and no JVM starts.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -446,8 +448,21 @@ def _functions(pipeline: model.Pipeline) -> Problems:
             except FunctionError as error:
                 yield Problem(item.where.of(field.name), str(error))
             else:
+                if isinstance(item, model.StatefulStep) and inspect.isclass(found) and not _has_protobuf():
+                    fix = "pip install protobuf; or write a function for applyInPandasWithState"
+                    yield Problem(
+                        item.where.of(field.name), "Spark's StatefulProcessor needs the package protobuf", fix
+                    )
                 if not callable(found):
                     yield Problem(item.where.of(field.name), f"{name} is not a function")
+
+
+def _has_protobuf() -> bool:
+    try:
+        importlib.import_module("google.protobuf.descriptor")
+    except ImportError:
+        return False
+    return True
 
 
 # ---- what streams ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""`moldau pipeline`: everything that answers without Spark."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from moldau.cli.app import app
+from moldau.spark.pipelines import ready
+
+FILE = """\
+name: small
+sources: {ticks: {rate: 1}}
+steps: [{filter: value > 3}]
+sinks: [{console: 1}]
+"""
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["pipeline", *arguments])
+    return result.exit_code, result.output
+
+
+def test_ready_pipelines_are_listed_valid_and_can_be_shown() -> None:
+    code, text = run("list")
+    assert code == 0
+    assert ready.names() == ["enrich", "events", "integrate", "logs", "metrics"]
+    for name in ready.names():
+        assert name in text
+        assert run("validate", name) == (0, f"{name}: valid\n")
+        assert run("show", name) == (0, ready.text(name))
+
+
+def test_files_in_a_folder_are_listed_too(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(FILE + "about: ticks to see\n")
+    (tmp_path / "bad.yaml").write_text(FILE.replace("rate", "rat"))
+    (tmp_path / "other.yaml").write_text("a: 1\n")
+    _, text = run("list", str(tmp_path))
+    words = " ".join(text.split())
+    assert "ticks to see" in words
+    assert "not valid:" in words
+    assert "other.yaml" not in words
+
+
+def test_mistakes_are_printed_one_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE.replace("filter: value > 3", "filter: (value"))
+    code, text = run("validate", str(file))
+    assert (code, text) == (1, f"{file}:3:10: filter: a ')' is missing\n")
+    file.write_text("name: x\nsorces: {}\n")
+    code, text = run("run", str(file))
+    assert code == 1
+    assert "unknown key 'sorces'; did you mean 'sources'?" in text
+    assert "Traceback" not in text
+    code, text = run("run", "metric")
+    assert (code, "no ready pipeline of that name: enrich, events" in text) == (1, True)
+    assert run("validate", str(file), "--set", "oops")[1].endswith("give NAME=VALUE\n")
+
+
+def test_a_pipeline_is_explained_in_words() -> None:
+    code, text = run("explain", "metrics", "--bootstrap-server", "kafka:9092", "--set", "threshold=7")
+    assert code == 0
+    assert "cluster kafka:9092; checkpoint" in text
+    assert (
+        "measurements: stream of topic metrics, parsed as json, bad records: dead_letter, 30 seconds late by at" in text
+    )
+    assert "WHERE p95 > 7 (from windows)" in text
+    assert "→ topic metrics-alerts, exactly once" in text
+    assert "query dead-letters-measurements: bad records of measurements → topic metrics-dlt, exactly once" in text
+
+
+def test_every_key_is_told() -> None:
+    code, text = run("keys")
+    assert code == 0
+    for part in ("source topic", "parse json", "step aggregate", "sink database", "watermark:", "dead_letters:"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("running", "pid", "said"),
+    [(True, os.getpid(), "running"), (True, 2**22 + 1, "ended without saying so"), (False, 1, "not running")],
+)
+def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int, said: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE)
+    code, text = run("status", str(file))
+    assert (code, "small has not run yet" in text) == (1, True)
+    folder = tmp_path / "moldau-pipelines" / "small"
+    folder.mkdir(parents=True)
+    query = {"name": "console-step_1", "state": "waiting", "batch_id": 4, "rows_total": 1234, "lag_records": 56}
+    status = {"pipeline": "small", "running": running, "pid": pid, "time": time.time(), "queries": [query]}
+    (folder / "status.json").write_text(json.dumps(status))
+    code, text = run("status", str(file))
+    assert code == 0
+    assert text.startswith(f"small: {said}")
+    assert "1,234" in text
+    assert "56" in text

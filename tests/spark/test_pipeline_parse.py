@@ -1,0 +1,187 @@
+"""Records into columns, in Spark: the good ones typed, the bad ones with their bytes and a reason."""
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moldau.spark.pipelines import model, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOTHING = parse.Given()
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+
+
+def records(spark: "SparkSession", *values: bytes | None) -> "DataFrame":
+    now = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
+    return spark.createDataFrame([(b"k", value, "t", 0, n, now, 0) for n, value in enumerate(values)], COLUMNS)
+
+
+def split(
+    spark: "SparkSession", how: model.Parse, *values: bytes | None, given: parse.Given = NOTHING
+) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """Good rows as dictionaries, and the reasons of the bad ones by their offset."""
+    frame = parse.parsed(records(spark, *values), how, given)
+    good = [row.asDict(recursive=True) for row in parse.good(frame, ["offset"]).orderBy("_offset").collect()]
+    bad = {row["offset"]: row["_error"] for row in parse.bad(frame, how, given).collect()}
+    offsets = [row["_offset"] for row in good]
+    # Each record is in one of the two, or has no value.
+    assert sorted([*offsets, *bad]) == [n for n, value in enumerate(values) if value is not None]
+    return good, bad
+
+
+def test_json_types_what_fits_and_explains_what_does_not(spark: "SparkSession") -> None:
+    how = model.JsonParse(
+        schema="id bigint not null, price decimal(6,2), at timestamp, tags array<string>",
+        require={"price is positive": "price > 0", "few tags": "coalesce(size(tags), 0) < 3"},
+    )
+    good, bad = split(
+        spark,
+        how,
+        b'{"id": 1, "price": 9.99, "at": "2026-11-15T12:00:00Z", "tags": ["a"], "more": 1}',
+        b'{"id": 2, "price": 1}',
+        b'{"id": "3", "price": 1}',
+        b'{"price": 1}',
+        b"{nonsense",
+        b"",
+        b"\xff\xfe",
+        b'{"id": 7, "price": -1}',
+        b'{"id": 8}',
+        b'{"id": 9, "price": 1, "tags": ["a", "b", "c"]}',
+        b'{"id": 10, "price": 1, "at": "yesterday"}',
+        None,
+        b"[1]",
+    )
+    assert [row["id"] for row in good] == [1, 2]
+    assert str(good[0]["price"]) == "9.99"
+    assert good[0]["tags"] == ["a"]
+    assert bad == {
+        2: 'field id: expected bigint, found "3"',
+        3: "field id: missing or null, but the schema says NOT NULL",
+        4: "not JSON: Expecting property name enclosed in double quotes at column 2",
+        5: "not JSON: Expecting value at column 1",
+        6: "not UTF-8 text",
+        7: "rule 'price is positive' is broken: price > 0",
+        8: "rule 'price is positive' is broken: price > 0",
+        9: "rule 'few tags' is broken: coalesce(size(tags), 0) < 3",
+        10: 'field at: expected timestamp, found "yesterday"',
+        12: "the value: expected an object, found [1]",
+    }
+
+
+def test_a_field_nobody_announced_is_ignored_rejected_or_kept(spark: "SparkSession") -> None:
+    old, new = b'{"id": 1}', b'{"id": 2, "colour": "red", "size": {"w": 3}}'
+    good, bad = split(spark, model.JsonParse(schema="id int"), old, new)
+    assert good == [{"id": 1, "_offset": 0}, {"id": 2, "_offset": 1}]
+    good, bad = split(spark, model.JsonParse(schema="id int", new_columns="reject"), old, new)
+    assert [row["id"] for row in good] == [1]
+    assert bad == {1: "fields the schema does not have: colour, size"}
+    good, bad = split(spark, model.JsonParse(schema="id int", new_columns="evolve"), old, new)
+    assert [row["_extra"] for row in good] == [{}, {"colour": "red", "size": '{"w":3}'}]
+
+
+def test_csv_and_patterns_and_text(spark: "SparkSession") -> None:
+    good, bad = split(
+        spark,
+        model.CsvParse(schema="id int, name string, price double", options={"sep": ";"}),
+        b'1;"a; b";2.5',
+        b"2;b",
+        b"x;c;1",
+    )
+    assert good == [{"id": 1, "name": "a; b", "price": 2.5, "_offset": 0}]
+    assert bad == {1: "not CSV of this schema: 2 columns, expected 3", 2: "field id: expected int, found 'x'"}
+
+    good, bad = split(
+        spark,
+        model.RegexParse(pattern=r'^(?<host>\S+) "(?<verb>\w+) (?P<path>[^"]*)" (?<code>\S+)$', types={"code": "int"}),
+        b'h1 "GET /a b" 200',
+        b"nothing",
+        b'h1 "GET /" many',
+    )
+    assert good == [{"host": "h1", "verb": "GET", "path": "/a b", "code": 200, "_offset": 0}]
+    assert bad == {1: "the value does not match the pattern", 2: "field code: expected int, found many"}
+
+    good, bad = split(spark, model.TextParse(column="line"), "Vltava — Moldau".encode(), b"\xff")
+    assert good == [{"line": "Vltava — Moldau", "_offset": 0}]
+    assert bad == {1: "not UTF-8 text"}
+
+
+def test_lines_of_logs_get_their_template(spark: "SparkSession") -> None:
+    how = model.LogParse(line="<time> <level> <component>: <content>")
+    templates = ("user <*> logged in", "user <*> logged in from <*>", "shutting down")
+    good, bad = split(
+        spark,
+        how,
+        b"12:00 INFO auth: user amy logged in",
+        b"12:01 INFO auth: user bob logged in from 10.0.0.1",
+        b"12:02 WARN main: shutting down",
+        b"12:03 INFO main: something else",
+        b"no line",
+        given=parse.Given(templates=templates),
+    )
+    assert [(row["level"], row["template_id"], row["parameters"]) for row in good] == [
+        ("INFO", "T1", ["amy"]),
+        ("INFO", "T2", ["bob", "10.0.0.1"]),
+        ("WARN", "T3", []),
+        ("INFO", None, None),
+    ]
+    assert bad == {4: "the value does not match the pattern"}
+
+
+def test_avro_with_and_without_header_and_of_an_older_schema(spark: "SparkSession") -> None:
+    from fastavro import parse_schema, schemaless_writer
+
+    old: dict[str, Any] = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    new: dict[str, Any] = {
+        "type": "record",
+        "name": "O",
+        "fields": [*old["fields"], {"name": "at", "type": ["null", moment], "default": None}],
+    }
+
+    def written(schema: dict[str, Any], record: dict[str, Any], header: bytes = b"") -> bytes:
+        out = io.BytesIO(header)
+        out.seek(len(header))
+        schemaless_writer(out, parse_schema(schema), record)
+        return out.getvalue()
+
+    at = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
+    given = parse.Given(avro_schema=json.dumps(new), avro_writers={7: json.dumps(old)})
+    good, bad = split(spark, model.AvroParse(schema="x"), written(new, {"id": 1, "at": at}), b"\x02", given=given)
+    assert [row["id"] for row in good] == [1]
+    assert bad[1].startswith("not Avro of this schema: ")
+
+    good, bad = split(
+        spark,
+        model.AvroParse(schema="x", confluent_header=True),
+        written(new, {"id": 1, "at": at}, b"\x00\x00\x00\x00\x09"),
+        written(old, {"id": 2}, b"\x00\x00\x00\x00\x07"),
+        written(old, {"id": 3}),
+        written(new, {"id": 4, "at": None}, b"\x00\x00\x00\x00\x09") + b"!",
+        given=given,
+    )
+    assert [(row["id"], row["at"] is None) for row in good] == [(1, False), (2, True)]
+    assert bad == {
+        2: "no schema id: the value does not begin with a zero byte and four bytes of id",
+        3: "not Avro of this schema: 1 bytes are left over",
+    }
+
+
+def test_with_fail_the_first_bad_record_stops_and_is_named(spark: "SparkSession") -> None:
+    from pyspark.errors import PySparkException
+
+    how = model.JsonParse(schema="id int not null", on_error="fail")
+    frame = parse.failing(parse.parsed(records(spark, b'{"id": 1}', b"{}"), how, parse.Given()))
+    with pytest.raises(PySparkException, match="record t-0@1: field id: missing or null"):
+        parse.good(frame, []).collect()
+
+
+def test_templates_come_from_a_file_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a <*> b\n\nc\n")
+    assert parse.read_templates(model.LogParse(templates_file="t.txt"), str(tmp_path)) == ("a <*> b", "c")
+    assert parse.read_templates(model.LogParse(templates=("learn",)), str(tmp_path)) == ()

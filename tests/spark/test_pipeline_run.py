@@ -1,0 +1,278 @@
+"""Pipelines that run: late data, dead letters, restarts, drift, joins, state, databases, failures."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from moldau.spark.pipelines import Pipeline, PipelineError, loads, start
+from moldau.spark.pipelines.progress import read_status
+from moldau.spark.pipelines.runner import PipelineFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(180)  # a dozen Python processes start; on a busy machine that takes its time
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.1)
+
+
+def produce(bootstrap: str, topic: str, *values: object) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+    for value in values:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, data, b"key", headers=[("trace", b"7")])
+    assert producer.flush(30) == 0
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[Any]:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"reader-{topic}",
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "log_level": 2,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    found: list[Any] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append(message)
+    consumer.close()
+    return found
+
+
+def file_pipeline(folder: Path, text: str) -> Pipeline:
+    return loads(f"name: p\ncheckpoint: {folder}/checkpoint\n{text}", "p.yaml", folder=str(folder))
+
+
+def write_lines(file: Path, *rows: dict[str, object]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_windows_close_late_data_is_dropped_bad_records_are_told_and_a_restart_goes_on(
+    spark: "SparkSession", bootstrap: str, tmp_path: Path
+) -> None:
+    database = tmp_path / "out.db"
+    pipeline = file_pipeline(
+        tmp_path,
+        f"""
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+dead_letters: readings-dlt
+spark: {{spark.sql.streaming.noDataMicroBatches.enabled: "true"}}
+sources:
+  readings:
+    topic: readings
+    parse: {{format: json, schema: "id bigint not null, at timestamp"}}
+    watermark: {{column: at, delay: 10 minutes}}
+steps:
+  - name: hours
+    window: {{column: at, size: 1 hour}}
+    aggregate: {{n: count(*)}}
+sinks:
+  - database: sqlite:///{database}
+    table: hours
+    key: window_start
+""",
+    )
+
+    def hours() -> dict[str, int]:
+        with sqlite3.connect(database) as connection:
+            try:
+                rows = connection.execute("SELECT window_start, n FROM hours").fetchall()
+            except sqlite3.OperationalError:
+                return {}
+        return {start[11:16]: n for start, n in rows}
+
+    at = "2026-11-15T{}:00Z".format
+    produce(bootstrap, "readings", *({"id": n, "at": at("12:05")} for n in range(3)), b"{bad", {"at": at("12:00")})
+    with start(pipeline, spark) as running:
+        running.process_available()
+        produce(bootstrap, "readings", {"id": 3, "at": at("14:00")})
+        wait_until(lambda: hours() == {"12:00": 3}, "12:00 closed")
+        produce(bootstrap, "readings", {"id": 4, "at": at("12:10")})
+        sink = next(name for name in running.queries if name.startswith("database"))
+
+        def late() -> int:
+            found: list[int] = [each.late_rows for each in running.progress() if each.name == sink]
+            return found[0]
+
+        wait_until(lambda: late() == 1, "the late record noticed")
+        found = {each.name: each for each in running.progress()}
+        assert found[sink].rows_total == 7
+        assert found[sink].lag_records == 0
+        assert found[sink].state_rows == 1
+    status = read_status(pipeline.checkpoint_folder)
+    assert status is not None
+    assert not status["running"]
+    assert {each["name"]: each["rows_total"] for each in status["queries"]}[sink] >= 7
+
+    produce(bootstrap, "readings", {"id": 5, "at": at("16:00")})
+    with start(pipeline, spark, once=True) as running:
+        assert running.wait(120)
+    assert hours() == {"12:00": 3, "14:00": 1}
+
+    letters = consume(bootstrap, "readings-dlt", 2)
+    assert [letter.value() for letter in letters] == [b"{bad", b'{"at": "2026-11-15T12:00:00Z"}']
+    headers = dict(letters[0].headers())
+    assert letters[0].key() == b"key"
+    assert headers["trace"] == b"7"
+    assert headers["kafka_dlt-original-topic"] == b"readings"
+    assert headers["kafka_dlt-original-offset"] == (3).to_bytes(8, "big")
+    assert headers["kafka_dlt-original-partition"] == (0).to_bytes(4, "big")
+    assert headers["__connect.errors.offset"] == b"3"
+    assert headers["kafka_dlt-exception-message"].startswith(b"not JSON: Expecting property name")
+    assert dict(letters[1].headers())["kafka_dlt-exception-message"] == (
+        b"field id: missing or null, but the schema says NOT NULL"
+    )
+
+
+def test_a_new_field_becomes_a_column_while_the_stream_runs(
+    spark: "SparkSession", bootstrap: str, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    pipeline = file_pipeline(
+        tmp_path,
+        f"""
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+sources:
+  people:
+    topic: people
+    parse: {{format: json, schema: sample, new_columns: evolve, on_error: drop}}
+sinks:
+  - delta: table
+""",
+    )
+    produce(bootstrap, "people", {"id": 1}, b"nonsense")
+    with start(pipeline, spark) as running:
+        running.process_available()
+        produce(bootstrap, "people", {"id": 2, "name": "amy"})
+        running.process_available()
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert sorted(rows, key=lambda row: int(row["id"])) == [{"id": 1, "name": None}, {"id": 2, "name": "amy"}]
+
+
+def test_streams_are_joined_with_streams_and_tables_and_state_is_kept(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / "counting_beside_the_file.py").write_text(
+        "import pandas as pd\n"
+        "def count(key, frames, state):\n"
+        "    seen = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)\n"
+        "    state.update((seen,))\n"
+        "    yield pd.DataFrame({'country': [key[0]], 'seen': [seen]})\n"
+    )
+    at = "2026-11-15T12:00:00Z"
+    write_lines(tmp_path / "orders" / "1.json", {"id": 1, "who": 7, "at": at}, {"id": 2, "who": 8, "at": at})
+    write_lines(tmp_path / "payments" / "1.json", {"order_id": 1, "paid_at": at}, {"order_id": 9, "paid_at": at})
+    write_lines(tmp_path / "people" / "1.json", {"who": 7, "country": "CZ"}, {"who": 8, "country": "DE"})
+    pipeline = file_pipeline(
+        tmp_path,
+        """
+sources:
+  orders:
+    files: orders
+    format: json
+    schema: id long, who long, at timestamp
+    watermark: {column: at, delay: 1 hour}
+  payments:
+    files: payments
+    format: json
+    schema: order_id long, paid_at timestamp
+    watermark: {column: paid_at, delay: 1 hour}
+  people: {files: people, format: json, static: true}
+steps:
+  - {name: paid, from: orders, join: payments, on: "orders.id = payments.order_id AND paid_at >= at"}
+  - {name: known, join: people, on: who, how: left}
+  - {select: country}
+  - name: seen
+    stateful: counting_beside_the_file:count
+    key: country
+    output: country string, seen long
+    state: n long
+  - name: everything
+    sql: SELECT country, count(*) AS n FROM orders JOIN people USING (who) GROUP BY country
+sinks:
+  - {from: seen, memory: seen_rows}
+  - {from: everything, memory: counted, mode: complete}
+""",
+    )
+    with start(pipeline, spark, once=True) as running:
+        assert running.wait(120)
+        rows = {row.country: row.seen for row in running.spark.sql("SELECT * FROM seen_rows").collect()}
+        counted = {row.country: row.n for row in running.spark.sql("SELECT * FROM counted").collect()}
+    assert rows == {"CZ": 1}
+    assert counted == {"CZ": 1, "DE": 1}
+
+
+def test_a_database_is_a_stream_of_its_new_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    database = tmp_path / "in.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE outbox (seq INTEGER PRIMARY KEY, payload TEXT)")
+        connection.executemany("INSERT INTO outbox (payload) VALUES (?)", [(f"p{n}",) for n in range(5)])
+    pipeline = file_pipeline(
+        tmp_path,
+        f"""
+sources:
+  outbox: {{database: "sqlite:///{database}", table: outbox, cursor: seq, settle: 0 seconds, rows_per_batch: 2}}
+sinks:
+  - {{database: "sqlite:///{tmp_path}/out.db", table: copied}}
+""",
+    )
+
+    def copied() -> list[tuple[int, str]]:
+        with sqlite3.connect(tmp_path / "out.db") as connection:
+            return connection.execute("SELECT seq, payload FROM copied ORDER BY rowid").fetchall()
+
+    with start(pipeline, spark, once=True) as running:
+        assert running.wait(120)
+    assert copied() == [(n + 1, f"p{n}") for n in range(5)]
+    with sqlite3.connect(database) as connection:
+        connection.execute("INSERT INTO outbox (payload) VALUES ('p5')")
+    with start(pipeline, spark, once=True) as running:
+        assert running.wait(120)
+    assert copied() == [(n + 1, f"p{n}") for n in range(6)]
+
+
+def test_what_spark_refuses_names_the_step_and_what_fails_names_the_sink(
+    spark: "SparkSession", bootstrap: str, tmp_path: Path
+) -> None:
+    text = """
+sources:
+  ticks: {rate: 1}
+steps:
+  - {name: wrong, filter: valu > 1}
+sinks:
+  - {console: 1}
+"""
+    with pytest.raises(PipelineError, match=r"p\.yaml:7:5: Spark does not accept 'wrong': \[UNRESOLVED_COLUMN"):
+        start(file_pipeline(tmp_path, text), spark)
+    produce(bootstrap, "strict", {"id": 1}, {})
+    failing = file_pipeline(
+        tmp_path,
+        f"""
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+sources:
+  strict: {{topic: strict, parse: {{format: json, schema: id int not null, on_error: fail}}}}
+sinks:
+  - {{name: out, memory: strict_rows}}
+""",
+    )
+    with pytest.raises(PipelineFailed, match=r"p/out: .*record strict-0@1: field id: missing"):
+        start(failing, spark, once=True).wait(120)
+    status = read_status(failing.checkpoint_folder)
+    assert status is not None
+    assert [each["state"] for each in status["queries"]] == ["failed"]
