@@ -26,7 +26,7 @@ from moldau.broker.dynamic_config import updated_config
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
 from moldau.broker.housekeeping import Housekeeping
-from moldau.broker.identity import adopt, find_cluster_id, known_cluster_id
+from moldau.broker.identity import adopt, find_cluster_id, known_cluster_id, refuse_other_cluster
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.protection import refuse_missing_protection
 from moldau.broker.quorum import MetadataQuorum, founds_quorum, metadata_directory_id
@@ -190,6 +190,8 @@ class Node:
         if cluster_id is None:
             alone = founds_quorum(config)
             cluster_id = uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.channels)
+        elif not config.standalone:
+            await refuse_other_cluster(config, broker.channels, cluster_id)
         adopt(dirs, cluster_id, config.node_id, self.disk, self.random)
         broker.cluster_id = cluster_id
 

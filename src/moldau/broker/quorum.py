@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from moldau.broker.metadata_snapshots import voters_record
@@ -348,9 +349,13 @@ class MetadataQuorum:
         self._after_append()
         return done
 
-    def append_voters(self, voters: VoterSet) -> asyncio.Future[None]:
+    def append_voters(self, voters: VoterSet, *, kraft_version: int | None = None) -> asyncio.Future[None]:
         """Another set of voters, which counts at once; the future is done when it is committed."""
-        offset = self.append_control([(ControlType.KRAFT_VOTERS, encode(voters_record(voters), 0))])
+        records = [(ControlType.KRAFT_VOTERS, encode(voters_record(voters), 0))]
+        if kraft_version is not None:
+            level = m.KRaftVersionRecord(kraft_version=kraft_version)
+            records.insert(0, (ControlType.KRAFT_VERSION, encode(level, 0)))
+        offset = self.append_control(records)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commits.append((offset, done))
         self._after_append()
@@ -386,7 +391,7 @@ class MetadataQuorum:
         finally:
             self._flushing = None
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Nothing appended since can be trusted to be on disk, and no promise can be kept: be silent from now on."""
         if not self._is_stopped:
             _log.error("this node no longer takes part in the metadata quorum, restart it", exc_info=error)
@@ -398,7 +403,7 @@ class MetadataQuorum:
             for listener in self.on_failure:
                 listener(error)
 
-    def _fail_pending(self, error: Exception) -> None:
+    def _fail_pending(self, error: BaseException) -> None:
         for _, done in self._commits:
             if not done.done():
                 done.set_exception(error)
@@ -505,7 +510,10 @@ class MetadataQuorum:
             if self.files.append_as_follower(records, epoch):
                 self._raft.voters_changed(self._clock.monotonic_ms())
         except LogError as error:
+            if self.log.is_offline:
+                raise
             _log.warning("what the leader of epoch %s sent cannot be appended: %s", epoch, error)
+            self._raft.pause_fetching(self._clock.monotonic_ms())
 
     def _on_leader_changed(self, leader_id: int | None, epoch: int) -> None:
         if self.is_leader and leader_id != self._me.id:
@@ -599,7 +607,12 @@ class MetadataQuorum:
     def _send(self, send: Send) -> None:
         task = asyncio.get_running_loop().create_task(self._ask(send))
         self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._is_stopped:
+            self._fail(error)
 
     async def _ask(self, send: Send) -> None:
         from moldau.broker.channels import UnsupportedVersion
@@ -624,7 +637,7 @@ class MetadataQuorum:
             answer = decode_answer(request, response)
         except (OSError, ValueError, UnsupportedVersion) as error:
             _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
-            self._raft.on_failure(self._clock.monotonic_ms(), send)
+            self.ask(partial(self._raft.on_failure, send=send))
         else:
             if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and send.address not in self._strangers:
                 self._strangers.add(send.address)
@@ -635,8 +648,7 @@ class MetadataQuorum:
                     *send.address,
                     self.cluster_id,
                 )
-            self._raft.on_answer(self._clock.monotonic_ms(), send, answer)
-        self._settle()
+            self.ask(partial(self._raft.on_answer, send=send, answer=answer))
 
     # -- the others' fetches
 

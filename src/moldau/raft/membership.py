@@ -113,6 +113,24 @@ def with_updated(raft: Raft, voter: Voter) -> VoterSet:
     return voters.with_voter(voter)
 
 
+def upgraded(raft: Raft) -> VoterSet:
+    """The fixed voters with their directory ids, to be written into the log: from then on they can change."""
+    role = raft.role
+    if not isinstance(role, Leader) or role.high_watermark is None:
+        raise VoterChangeRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This controller does not lead the quorum.")
+    voters = []
+    for voter in raft.voters:
+        progress = role.progress_of(voter.key)
+        key = raft.me if voter.key.id == raft.me.id else None if progress is None else progress.key
+        if key is None or not any(key.directory_id):
+            raise VoterChangeRefused(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"The directory id of voter {voter.key.id} is not known: start all voters, of a release that tells it.",
+            )
+        voters.append(voter._replace(key=key))
+    return VoterSet(tuple(voters))
+
+
 def wish(raft: Raft, endpoints: tuple[tuple[str, Address], ...], *, may_join: bool) -> Wish | None:
     """What this replica should ask the leader for; only a controller asks."""
     me, voters = raft.me, raft.voters

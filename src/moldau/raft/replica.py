@@ -540,6 +540,12 @@ class Raft:
 
     # -- answers to ours
 
+    def pause_fetching(self, now_ms: float) -> None:
+        """What the leader sent could not be used: do not ask for the same again at once."""
+        if isinstance(self.role, Follower):
+            link = self._links.setdefault((self.role.leader_id, Fetch), _Link())
+            link.not_before_ms = now_ms + self._settings.retry_backoff_ms
+
     def on_failure(self, now_ms: float, send: Send) -> None:
         """No answer: the connection failed, or time ran out."""
         link = self._link(send)
