@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from moldau.spark.source import make_batch_reader
 from moldau.testing import Broker
 from moldau.wire.fetch import FetchedPartition
 from tests.spark.reading import batch_reader, options_of, rows, send, tables, values
+from tests.support.broker_process import BrokerProcess
 from tests.support.clients import Sent, admin, create_topic, quiet, send_confluent, wait_for
 
 
@@ -264,3 +266,17 @@ def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(bootstrap: str) ->
 def test_a_schema_of_ones_own_is_refused(bootstrap: str) -> None:
     with pytest.raises(OptionError, match=r"leave out \.schema"):
         make_batch_reader(options_of(bootstrap, {"subscribe": "x"}), StructType([StructField("a", IntegerType())]))
+
+
+def test_a_broker_that_dies_and_comes_back_while_a_range_is_read(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        topic = create_topic(broker.bootstrap_servers)
+        send(broker.bootstrap_servers, topic, 4_000, size=500)
+        reader = batch_reader(broker.bootstrap_servers, subscribe=topic, kafka_max_partition_fetch_bytes=20_000)
+        (task,) = reader.partitions()
+        batches = reader.read(task)
+        first = next(batches)
+        broker.kill()
+        broker.start()
+        found = [offset for batch in (first, *batches) for offset in batch.column("offset").to_pylist()]
+    assert found == list(range(4_000))
