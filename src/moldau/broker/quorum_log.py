@@ -7,6 +7,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from moldau.broker.metadata_snapshots import (
@@ -22,6 +23,7 @@ from moldau.broker.metadata_snapshots import (
 from moldau.controller.image import EMPTY_IMAGE
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
+from moldau.log.errors import StorageError
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import open_log
@@ -69,7 +71,9 @@ class QuorumLog:
 
     def close(self) -> None:
         if hasattr(self, "log"):  # it may never have been opened
-            self.log.close()
+            # A disk that is full or gone: its owner was told, and the next start recovers what is there.
+            with contextlib.suppress(StorageError):
+                self.log.close()
 
     @property
     def is_new(self) -> bool:
