@@ -391,7 +391,7 @@ class MetadataQuorum:
         finally:
             self._flushing = None
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         """Nothing appended since can be trusted to be on disk, and no promise can be kept: be silent from now on."""
         if not self._is_stopped:
             _log.error("this node no longer takes part in the metadata quorum, restart it", exc_info=error)
@@ -403,7 +403,7 @@ class MetadataQuorum:
             for listener in self.on_failure:
                 listener(error)
 
-    def _fail_pending(self, error: BaseException) -> None:
+    def _fail_pending(self, error: Exception) -> None:
         for _, done in self._commits:
             if not done.done():
                 done.set_exception(error)
@@ -611,7 +611,8 @@ class MetadataQuorum:
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._is_stopped:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and not self._is_stopped:
             self._fail(error)
 
     async def _ask(self, send: Send) -> None:

@@ -21,6 +21,7 @@ from moldau.raft.membership import (
     VoterChangeRefused,
     Wish,
     changeable,
+    upgraded,
     wish,
     with_added,
     with_updated,
@@ -81,6 +82,10 @@ class VoterChanges:
         if self._is_busy:
             raise _busy()
         self._quorum.append_voters(with_updated(self._quorum.raft, voter))
+
+    async def upgrade(self, kraft_version: int) -> None:
+        """Write the voters into the log, which makes them changeable. VoterChangeRefused if not all are known."""
+        await self._quorum.append_voters(upgraded(self._quorum.raft), kraft_version=kraft_version)
 
     async def _look_at(self, voter: Voter, timeout_ms: float) -> Voter:
         """Ask the new voter itself which kraft.version it knows; a voter that cannot be reached is no help."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from moldau.raft import ReplicaKey
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.broker.quorum.members import Member, World
@@ -123,3 +124,22 @@ def test_fixed_voters_cannot_be_changed(tmp_path: Path) -> None:
         assert (await ask_leader(world, wrong)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
     run(World(tmp_path, 1), scenario)
+
+
+def test_fixed_voters_become_changeable_when_the_feature_is_raised(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        world.start(1)
+        world.start(2)
+        leader = await world.bootstrap()
+        await leader.quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+        await leader.quorum.voter_changes.upgrade(1)
+        await world.until(lambda: all(each.quorum.kraft_version == 1 for each in world.members.values()))
+        keys = [each.key for each in leader.quorum.voters]
+        assert keys == [ReplicaKey(1, b"\1" * 16), ReplicaKey(2, b"\2" * 16)]
+        other = 3 - leader.node_id
+        removal = m.RemoveRaftVoterRequest("the-cluster", other, bytes([other]) * 16)
+        assert (await ask_leader(world, removal)).error_code == ErrorCode.NONE
+        assert voter_ids(leader) == [leader.node_id]
+
+    run(World(tmp_path, 2), scenario)
