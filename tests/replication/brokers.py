@@ -84,6 +84,7 @@ class Member:
         self.settings = settings
         self.disk = SimDisk()
         self.process: Process | None = None
+        self.registered_epoch = -1  # what the controller answered when it registered
         self.is_cut_off = False  # from the controller: hears nothing, and is not heard
         self.broker: Broker
 
@@ -132,7 +133,7 @@ class Member:
         self.publish()
         dispatcher = Dispatcher(broker)
         await broker.network.listen(self.host, PORT, dispatcher, name="PLAINTEXT")
-        broker.broker_epoch = cluster.controller.image.brokers[self.node_id].epoch
+        broker.broker_epoch = self.registered_epoch
         broker.replicas.start()
         dispatcher.open()
 
@@ -150,6 +151,7 @@ class Member:
 
     def crash(self, *, power_lost: bool = False) -> None:
         assert self.process is not None
+        self.registered_epoch = -1
         self.process.is_alive = False
         self.cluster.fabric.host_died(self.host)
         self.timers.close()
@@ -209,6 +211,7 @@ class Cluster:
         request.listeners = [m.BrokerRegistrationRequest.Listener("PLAINTEXT", member.host, PORT, 0)]
         answer = controller.run(register_broker(controller.image, request, controller.context, controller.sessions))
         assert answer.error_code == ErrorCode.NONE
+        member.registered_epoch = answer.broker_epoch
         controller.heartbeat(node_id)
 
     def publish(self) -> None:

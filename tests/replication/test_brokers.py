@@ -390,3 +390,26 @@ def test_new_partitions_do_not_wait_for_the_fetch_that_is_under_way() -> None:
         assert cluster.values(2, "new-0") == ["a", "b"]
 
     cluster.run(test)
+
+
+def test_what_a_broker_led_before_its_restart_it_leads_no_more() -> None:
+    """Found by the simulator: back before the controller noticed, without its unflushed records, and still the leader
+    by the image, it wrote others in their place, in the same epoch, which nobody could tell apart."""
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.log(1, "t").flush()
+        assert await cluster.produce(1, "t", "b") is ErrorCode.NONE
+        cluster.members[1].crash(power_lost=True)
+        await cluster.members[1].start()  # it has not registered yet
+        assert cluster.image("t").leader == 1
+        assert await cluster.produce(1, "t", "x", acks=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.register(1, incarnation=1)
+        cluster.members[1].broker.broker_epoch = cluster.members[1].registered_epoch
+        cluster.publish()
+        await cluster.until(lambda: set(cluster.image("t").isr) == {1, 2})
+        assert cluster.values(1, "t") == cluster.values(2, "t") == ["a", "b"]
+
+    cluster.run(test)

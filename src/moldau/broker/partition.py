@@ -5,6 +5,7 @@ high watermark may go. A leader without followers decides alone, and pays for no
 
 Invariants
 - The high watermark never goes back, but for a log that is cut; consumers never read past it.
+- A replica leads only in epochs it was given in this life of its broker.
 - `generation` grows whenever the leader, its epoch or the existence of the replica changes: whoever waited for this
   replica and finds another generation asks again who leads.
 """
@@ -29,6 +30,9 @@ class ReplicaContext:
 
     node_id: int
     now_ms: Callable[[], float]
+    # Whether the image knows this life of the broker. What a former one led it may lead no more: records are missing
+    # that followers have, and others would be written in their place, in the same epoch.
+    may_lead: Callable[[], bool]
     lag_max_ms: float
     # Whether the controller would take the replica of this broker, of this broker epoch, into an ISR.
     is_eligible: Callable[[int, int], bool]
@@ -83,7 +87,7 @@ class Partition:
 
     def become(self, image: PartitionImage) -> None:
         """Take the role the image gives this replica."""
-        is_leader = image.leader == self._context.node_id
+        is_leader = image.leader == self._context.node_id and self._context.may_lead()
         if is_leader != self.is_leader or image.leader_epoch != self.leader_epoch:
             self._next_generation()
         self.image = image

@@ -54,6 +54,7 @@ class ReplicaManager:
         self._context = ReplicaContext(
             self._node_id,
             broker.clock.monotonic_ms,
+            self._may_lead,
             broker.config.get_int("replica.lag.time.max.ms"),
             self._is_eligible,
             self._wake_followers_soon,
@@ -115,6 +116,7 @@ class ReplicaManager:
         """This broker is registered: begin to fetch from leaders, and to watch followers."""
         self._is_started = True
         for partition in self:
+            self._change(partition, partition.image)
             self._replicate(partition)
 
     async def stop(self) -> None:
@@ -130,12 +132,16 @@ class ReplicaManager:
             self.replication.dirs.check(partition)
         if self._replication is None and len(partition.image.replicas) == 1:
             return
-        if not partition.is_leader and partition.image.leader != NO_LEADER:
+        if partition.image.leader not in (NO_LEADER, self._node_id):
             self.replication.fetchers.follow(partition)
         else:
             self.replication.fetchers.forget(partition.key)
         if partition.lead is not None:
             self.replication.isr.watch(partition)
+
+    def _may_lead(self) -> bool:
+        registered = self._image.brokers.get(self._node_id)
+        return registered is not None and registered.epoch == self._broker.broker_epoch
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         registered = self._image.brokers.get(broker_id)
