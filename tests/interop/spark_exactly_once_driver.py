@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from moldau.spark import session
+from moldau.spark.sink import foreach_batch
 from tests.support.spark_crash import STEPS, TASK_STEPS, Plan, deadly_source
 
 PARTITIONS = 3
@@ -32,17 +33,12 @@ def main(bootstrap: str, source: str, target: str, folder: str, victim: str, que
         .option("maxOffsetsPerTrigger", PARTITIONS * ROWS_PER_PARTITION)
         .load()
     )
-    running = (
-        (counts(rows) if query == "count" else rows.select("key", "value"))
-        .writeStream.format("moldau")
-        .outputMode("update" if query == "count" else "append")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("topic", target)
-        .option("delivery", "exactly-once")
-        .option("checkpointLocation", str(Path(folder) / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "delivery": "exactly-once"}
+    if query == "count":
+        writer = counts(rows).writeStream.outputMode("update").foreachBatch(foreach_batch(options))
+    else:
+        writer = rows.select("key", "value").writeStream.format("moldau").options(**options)
+    running = writer.option("checkpointLocation", str(Path(folder) / "checkpoint")).trigger(availableNow=True).start()
     running.awaitTermination()
 
 

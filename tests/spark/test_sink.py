@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
 from moldau.spark.session import register
+from moldau.spark.sink import foreach_batch
 from tests.support.clients import create_topic, fresh, read_all
 from tests.support.spark_crash import Plan, deadly_source
 
@@ -138,6 +139,24 @@ def test_a_stream_goes_on_where_it_was(
     (tmp_path / "in" / "more.txt").write_text("more\n")
     start(spark, tmp_path, bootstrap, topic, delivery).awaitTermination()
     assert values(bootstrap, topic) == expected + Counter(["more"])
+
+
+def test_counts_are_updated_through_foreach_batch(
+    spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    expected = lines(tmp_path / "in", 2, 5)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    for each in range(2):
+        rows = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "in"))
+        counts = rows.groupBy("value").count().selectExpr("concat(value, '=', count) AS value")
+        writer = counts.writeStream.outputMode("update").foreachBatch(foreach_batch(options))
+        where = str(tmp_path / "checkpoint")
+        writer.option("checkpointLocation", where).trigger(availableNow=True).start().awaitTermination()
+        # Spark forgets that the last batch was done, as it does when it dies just then.
+        if not each:
+            (tmp_path / "checkpoint" / "commits" / "1").unlink()
+            (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    assert values(bootstrap, topic) == Counter(f"{line}=1" for line in expected)
 
 
 def test_killed_workers_change_nothing(spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path) -> None:

@@ -203,6 +203,12 @@ def test_records_that_cannot_be_delivered_fail_the_task(bootstrap: str) -> None:
     assert committed(bootstrap, topic) == counted()
 
 
+def test_a_record_that_is_too_large_says_what_to_raise(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, partitions=PARTITIONS)
+    with pytest.raises(DeliveryFailed, match=r"kafka\.max\.request\.size"):
+        write_at_least_once(options_for(bootstrap, topic), batches("x" * 1_100_000))
+
+
 def test_offsets_of_somebody_else_are_not_overwritten(bootstrap: str) -> None:
     topic, prefix = create_topic(bootstrap, partitions=PARTITIONS), fresh("prefix")
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{prefix}-0", "log_level": 0})

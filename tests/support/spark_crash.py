@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext, cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from moldau.spark.datasource import MoldauDataSource
@@ -51,6 +56,25 @@ class Plan:
     def step_of(self, batch_id: int) -> str:
         return self.steps[batch_id % len(self.steps)]
 
+    def write(self, batch_id: int, write: Callable[[], WriterCommitMessage]) -> WriterCommitMessage:
+        """What a task does, or dies of."""
+        task = TaskContext.get()
+        assert task is not None
+        step = self.step_of(batch_id)
+        if task.partitionId() != self.partition or step not in TASK_STEPS:
+            return write()
+        with deadly(step, lambda: self.die_once(batch_id)):
+            return write()
+
+    def commit(self, batch_id: int, commit: Callable[[], None]) -> None:
+        """What the driver does when all tasks are done."""
+        step = self.step_of(batch_id)
+        if step == DRIVER_STEPS[0]:
+            self.die_once(batch_id)
+        commit()
+        if step == DRIVER_STEPS[1]:
+            self.die_once(batch_id)
+
     def die_once(self, batch_id: int) -> None:
         """Kill, unless this batch was killed before."""
         try:
@@ -71,6 +95,11 @@ def deadly_source(plan: Plan) -> type[DataSource]:
             assert isinstance(inner, DataSourceStreamArrowWriter)
             return DeadlyWriter(inner, plan)
 
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+            inner = super().writer(schema, overwrite)
+            assert isinstance(inner, DataSourceArrowWriter)
+            return DeadlyBatchWriter(inner, plan, int(self.options["batchId"]))
+
     return DeadlySource
 
 
@@ -85,19 +114,25 @@ class DeadlyWriter(DataSourceStreamArrowWriter):
         task = TaskContext.get()
         assert task is not None
         batch_id = int(task.getLocalProperty("streaming.sql.batchId") or "-1")
-        step = self._plan.step_of(batch_id)
-        if task.partitionId() != self._plan.partition or step not in TASK_STEPS:
-            return self._inner.write(iterator)
-        with deadly(step, lambda: self._plan.die_once(batch_id)):
-            return self._inner.write(iterator)
+        return self._plan.write(batch_id, lambda: self._inner.write(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        step = self._plan.step_of(batchId)
-        if step == DRIVER_STEPS[0]:
-            self._plan.die_once(batchId)
-        self._inner.commit(messages, batchId)
-        if step == DRIVER_STEPS[1]:
-            self._plan.die_once(batchId)
+        self._plan.commit(batchId, lambda: self._inner.commit(messages, batchId))
+
+
+class DeadlyBatchWriter(DataSourceArrowWriter):
+    """The same for a batch of foreachBatch."""
+
+    def __init__(self, inner: DataSourceArrowWriter, plan: Plan, batch_id: int) -> None:
+        self._inner = inner
+        self._plan = plan
+        self._batch_id = batch_id
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._plan.write(self._batch_id, lambda: self._inner.write(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._plan.commit(self._batch_id, lambda: self._inner.commit(messages))
 
 
 @contextmanager

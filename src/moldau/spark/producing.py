@@ -49,10 +49,16 @@ class Sender:
     def send(self, rows: Rows) -> None:
         """Hand over rows; returns when librdkafka has taken them all."""
         topics: Iterable[str] = rows.topics if rows.topics is not None else repeat(self._topic or "", rows.count)
-        if rows.headers is None and rows.partitions is None:
-            self._send_plain(topics, rows.keys or repeat(None, rows.count), rows.values)
-        else:
-            self._send_full(topics, rows)
+        try:
+            if rows.headers is None and rows.partitions is None:
+                self._send_plain(topics, rows.keys or repeat(None, rows.count), rows.values)
+            else:
+                self._send_full(topics, rows)
+        except KafkaException as refusal:
+            if refusal.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            advice = "raise kafka.max.request.size, and max.message.bytes of the topic"
+            raise DeliveryFailed(f"a record of {self._topic or 'a topic'} is too large: {advice}") from refusal
         self._producer.poll(0)
         self._check()
         self.rows += rows.count

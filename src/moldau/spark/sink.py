@@ -9,9 +9,9 @@ a task is done when its records are acknowledged, with exactly-once when its own
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
@@ -23,6 +23,9 @@ from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
 from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -55,12 +58,32 @@ def make_batch_writer(options: Mapping[str, str], schema: StructType, overwrite:
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
-    """For `df.writeStream`: batches are numbered, and the last one is repeated after a restart. Any output mode."""
+    """For `df.writeStream`: batches are numbered, and the last one is repeated after a restart."""
     del overwrite  # complete mode writes the whole result again; Spark's own sink does the same
     settings = _checked(options, schema)
     if settings.batch_id is not None:
         raise OptionError("Option batchId is for df.write: leave it out, a streaming query numbers its batches itself")
     return StreamWriter(settings)
+
+
+def foreach_batch(options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":
+    """For output mode update, in which Spark lets no Python sink take part; delivery is the same.
+
+    counts.writeStream.outputMode("update").foreachBatch(foreach_batch({"topic": "counts", …})).start()
+    """
+    settings = sink_options(options)
+
+    def write(rows: "DataFrame", batch_id: int) -> None:
+        named = {}
+        if settings.delivery is Delivery.EXACTLY_ONCE:
+            query_id = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+            prefix = settings.transactional_id_prefix or query_id
+            if prefix is None:
+                raise RuntimeError("this function writes batches of a stream: give it to foreachBatch")
+            named = {"transactionalIdPrefix": prefix, "batchId": str(batch_id)}
+        rows.write.format("moldau").options(**{**options, **named}).mode("append").save()
+
+    return write
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:

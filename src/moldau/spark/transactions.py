@@ -150,7 +150,8 @@ def is_written(marker: Marker | None, writer: str, batch_id: int) -> bool:
     if marker.batch_id > batch_id:
         raise ReplayDiffers(
             f"batch {batch_id} comes after batch {marker.batch_id} was written: the checkpoint is older than the "
-            "output. Restore the newer checkpoint; or start anew with another checkpoint, which writes everything again"
+            "output. Restore the newer checkpoint; or start anew with another checkpoint, and another "
+            "transactionalIdPrefix if one is set, which writes everything again"
         )
     return True
 
