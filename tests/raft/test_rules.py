@@ -15,6 +15,7 @@ from moldau.raft import (
     Persist,
     Raft,
     RaftSettings,
+    RaftViolation,
     ReplicaKey,
     Vote,
     Voter,
@@ -25,7 +26,6 @@ from moldau.raft import (
 )
 from moldau.raft.election_state import CorruptQuorumState
 from moldau.raft.leader import Leader
-from moldau.raft.replica import RaftViolation
 from moldau.raft.roles import Follower, Unattached
 from moldau.raft.voters import static_voters
 from moldau.seams.randomness import SeededRandom

@@ -29,7 +29,8 @@ from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.identity import adopt, find_cluster_id, known_cluster_id, refuse_other_cluster
 from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.protection import refuse_missing_protection
-from moldau.broker.quorum import MetadataQuorum, founds_quorum, metadata_directory_id
+from moldau.broker.quorum import MetadataQuorum
+from moldau.broker.quorum_settings import founds_quorum, metadata_directory_id
 from moldau.broker.registration import BrokerLifecycle, register_controller
 from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager

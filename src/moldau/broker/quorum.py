@@ -24,13 +24,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from moldau.broker.metadata_snapshots import voters_record
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
+from moldau.broker.quorum_settings import (
+    bootstrap_servers,
+    founds_quorum,
+    log_config,
+    own_endpoints,
+    raft_settings,
+    voters_of,
+)
 from moldau.broker.quorum_snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.controller.errors import NotController
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
-from moldau.log.checkpoints import uuid_bytes
-from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob
@@ -45,7 +51,7 @@ from moldau.raft import (
     LeaderChanged,
     Persist,
     Raft,
-    RaftSettings,
+    RaftViolation,
     ReplicaKey,
     Send,
     SnapshotChunk,
@@ -53,11 +59,10 @@ from moldau.raft import (
     Truncate,
     VoterSet,
 )
-from moldau.raft.leader import Leader, Progress
+from moldau.raft.leader import Leader
 from moldau.raft.messages import Request
-from moldau.raft.replica import RaftViolation
 from moldau.raft.roles import NEVER
-from moldau.raft.voters import Voter, static_voters
+from moldau.raft.voters import Voter
 from moldau.records import BatchBuilder, ControlType, build_control_batch
 from moldau.wire import ZERO_UUID, ErrorCode, Message, encode
 from moldau.wire import messages as m
@@ -69,36 +74,15 @@ if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum_fetches import QuorumFetches
     from moldau.broker.quorum_voters import VoterChanges
-    from moldau.log.log_manager import LogManager
     from moldau.wire.fetch import FetchFrame
 
 _log = logging.getLogger(__name__)
-_MAX_BATCH_BYTES = 8 << 20
 AnswerT = TypeVar("AnswerT")
 _RESIGN_WAIT_MS = 2_000.0
 
 
 class QuorumStopped(Exception):
     """This node no longer takes part."""
-
-
-class ReplicaState(NamedTuple):
-    """A replica as the leader sees it; times are wall-clock milliseconds, -1 for never."""
-
-    key: ReplicaKey
-    end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-class QuorumDescription(NamedTuple):
-    """What DescribeQuorum tells."""
-
-    leader_id: int
-    epoch: int
-    high_watermark: int
-    voters: list[ReplicaState]
-    observers: list[ReplicaState]
 
 
 class _Pending(NamedTuple):
@@ -137,16 +121,16 @@ class MetadataQuorum:
         self.cluster_id = cluster_id
         self._channels = channels
         self._me = ReplicaKey(config.node_id, directory_id)
-        self.files = QuorumLog(context, config.metadata_log_dir, _log_config(config), _voters(config))
+        self.files = QuorumLog(context, config.metadata_log_dir, log_config(config), voters_of(config))
         # Where this node's controller listens; known for sure once its listeners are bound (`set_endpoints`).
         self._raft = Raft(
             self._me,
             self.files,
             self.files.history,
-            _raft_settings(config),
+            raft_settings(config),
             context.random,
-            bootstrap=_bootstrap(config),
-            endpoints=_own_endpoints(config),
+            bootstrap=bootstrap_servers(config),
+            endpoints=own_endpoints(config),
         )
         # With everything appended; the next command is decided on this. Only the active controller appends.
         self.latest = EMPTY_IMAGE
@@ -220,31 +204,6 @@ class MetadataQuorum:
     def set_endpoints(self, endpoints: Sequence[tuple[str, str, int]]) -> None:
         """(listener, host, port) of this node's controller, now that they are bound."""
         self._raft.endpoints = tuple((name, Address(host, port)) for name, host, port in endpoints)
-
-    def describe(self) -> QuorumDescription | None:
-        """Who has how much; only the leader knows."""
-        role = self._raft.role
-        if not isinstance(role, Leader):
-            return None
-        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
-
-        def at(monotonic_ms: float) -> int:
-            return -1 if monotonic_ms < 0 else int(wall_ms - (now_ms - monotonic_ms))
-
-        def state(key: ReplicaKey, progress: Progress | None) -> ReplicaState:
-            if key.id == self._me.id:
-                return ReplicaState(key, self.files.end_offset, wall_ms, wall_ms)
-            if progress is None:
-                return ReplicaState(key, -1, -1, -1)
-            return ReplicaState(key, progress.end_offset, at(progress.last_fetch_ms), at(progress.last_caught_up_ms))
-
-        return QuorumDescription(
-            self._me.id,
-            role.epoch,
-            -1 if role.high_watermark is None else role.high_watermark,
-            [state(each.key, role.progress_of(each.key)) for each in role.voters],
-            [state(key, progress) for key, progress in sorted(role.progress.items()) if key not in role.voters],
-        )
 
     # -- from start to stop
 
@@ -676,65 +635,6 @@ def _without_repetition(effects: list[Effect]) -> list[Effect]:
             persist = None
         kept.append(effect)
     return kept if persist is None else [*kept, persist]
-
-
-def founds_quorum(config: BrokerConfig) -> bool:
-    """Whether this node, if it is new, begins a quorum of its own that others may join: it was told of no others."""
-    if config.standalone:
-        return True
-    mine = {address for _, address in _own_endpoints(config)}
-    return config.is_controller and not config.voters and set(_bootstrap(config)) <= mine
-
-
-def metadata_directory_id(logs: LogManager, config: BrokerConfig) -> bytes:
-    """The id of the dir that holds the metadata log: with the node's id, the voter's name (KIP-853)."""
-    log_dir = logs.dirs.get(config.metadata_log_dir)
-    if log_dir is None or log_dir.properties is None or log_dir.properties.directory_id is None:
-        return ZERO_UUID
-    return uuid_bytes(log_dir.properties.directory_id)
-
-
-def _log_config(config: BrokerConfig) -> LogConfig:
-    """Metadata never expires by itself: what snapshots cover is removed."""
-    segment_bytes = config.get_int_or_none("internal.metadata.log.segment.bytes")
-    return LogConfig(
-        retention_ms=-1,
-        max_message_bytes=_MAX_BATCH_BYTES,
-        segment_bytes=segment_bytes or config.get_int("metadata.log.segment.bytes"),
-        segment_ms=2**63 - 1 if config.standalone else config.get_int("metadata.log.segment.ms"),
-        file_delete_delay_ms=config.get_int("internal.metadata.delete.delay.millis"),
-    )
-
-
-def _raft_settings(config: BrokerConfig) -> RaftSettings:
-    return RaftSettings(
-        election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),
-        fetch_timeout_ms=config.get_int("controller.quorum.fetch.timeout.ms"),
-        election_backoff_max_ms=config.get_int("controller.quorum.election.backoff.max.ms"),
-        retry_backoff_ms=config.get_int("controller.quorum.retry.backoff.ms"),
-    )
-
-
-def _voters(config: BrokerConfig) -> VoterSet:
-    if config.standalone:
-        return VoterSet((Voter(ReplicaKey(config.node_id)),))
-    name = next(iter(config.controller_listener_names), "CONTROLLER")
-    return static_voters(config.voters, name)
-
-
-def _bootstrap(config: BrokerConfig) -> tuple[Address, ...]:
-    servers = []
-    for text in config.get_list("controller.quorum.bootstrap.servers"):
-        host, _, port = text.rpartition(":")
-        servers.append(Address(host.strip("[]"), int(port)))
-    return tuple(servers)
-
-
-def _own_endpoints(config: BrokerConfig) -> tuple[tuple[str, Address], ...]:
-    mine = next((each for each in config.voters if each.id == config.node_id), None)
-    if mine is not None and config.controller_listener_names:
-        return ((config.controller_listener_names[0], Address(mine.host, mine.port)),)
-    return tuple((each.listener, Address(each.host or "localhost", each.port)) for each in config.controller_listeners)
 
 
 __all__ = ["TOPIC", "TOPIC_ID", "MetadataQuorum", "NotController"]

@@ -31,7 +31,8 @@ from moldau.raft.messages import (
     Vote,
     Voted,
 )
-from moldau.raft.replica import Raft, RaftSettings
+from moldau.raft.replica import Raft
+from moldau.raft.settings import RaftSettings, RaftViolation
 from moldau.raft.voters import Address, ReplicaKey, Voter, VoterHistory, VoterSet
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Persist",
     "Raft",
     "RaftSettings",
+    "RaftViolation",
     "ReplicaKey",
     "Send",
     "SnapshotChunk",

@@ -35,3 +35,21 @@ class LogFacts(Protocol):
 
     @property
     def latest_snapshot(self) -> SnapshotId | None: ...
+
+
+def where_logs_part(log: LogFacts, offset: int, epoch: int) -> tuple[SnapshotId | None, tuple[int, int] | None]:
+    """For a fetch from `offset` after a record of `epoch`: (the snapshot to fetch instead, None), (None, (epoch, end
+    offset) to go back to), or neither if the logs agree so far."""
+    if log.start_offset == 0 and offset == 0 and epoch <= 0:
+        return None, None
+    earliest = log.earliest_snapshot
+    if earliest is not None and (
+        offset < log.start_offset
+        or (offset == log.start_offset != 0 and epoch != earliest.epoch)
+        or epoch < earliest.epoch
+    ):
+        return log.latest_snapshot, None
+    known_epoch, end_offset = log.end_offset_for(epoch)
+    if known_epoch != epoch or end_offset < offset:
+        return None, (known_epoch, end_offset)
+    return None, None

@@ -17,7 +17,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from moldau.raft.effects import (
     Append,
@@ -33,7 +33,7 @@ from moldau.raft.effects import (
 )
 from moldau.raft.election_state import ElectionState
 from moldau.raft.leader import Leader
-from moldau.raft.log_facts import LogFacts, SnapshotId
+from moldau.raft.log_facts import LogFacts, where_logs_part
 from moldau.raft.messages import (
     Answer,
     BeginQuorumEpoch,
@@ -48,6 +48,7 @@ from moldau.raft.messages import (
     Voted,
 )
 from moldau.raft.roles import NEVER, Ballots, Candidate, Follower, Outcome, Prospective, Resigned, Unattached
+from moldau.raft.settings import RaftSettings, RaftViolation
 from moldau.raft.voters import NO_NODE, Address, ReplicaKey, VoterHistory, VoterSet
 from moldau.seams import Random
 from moldau.wire import ZERO_UUID, ErrorCode
@@ -55,28 +56,6 @@ from moldau.wire import ZERO_UUID, ErrorCode
 Role = Unattached | Follower | Prospective | Candidate | Leader | Resigned
 _ROLE_CHANGES_MAX = 10
 _ASK_INTERVAL_MS = 50.0
-
-
-class RaftViolation(AssertionError):
-    """Something happened that the protocol excludes: the node must stop rather than go on with a wrong log."""
-
-
-class RaftSettings(NamedTuple):
-    """The `controller.quorum.*` settings."""
-
-    election_timeout_ms: int = 1000
-    fetch_timeout_ms: int = 2000
-    election_backoff_max_ms: int = 1000
-    retry_backoff_ms: int = 20
-
-    @property
-    def check_quorum_ms(self) -> float:
-        """A little longer than followers wait: they should be the first to notice that they are cut off."""
-        return self.fetch_timeout_ms * 1.5
-
-    @property
-    def begin_epoch_interval_ms(self) -> float:
-        return self.fetch_timeout_ms / 2
 
 
 class _Link:
@@ -503,7 +482,7 @@ class Raft:
             return Fetched(error, leader_id, epoch, leader_address=address)
         start, known = self._log.start_offset, self.high_watermark
         high_watermark = -1 if known is None else known
-        snapshot, diverging = self._where_logs_part(fetch.offset, fetch.last_epoch)
+        snapshot, diverging = where_logs_part(self._log, fetch.offset, fetch.last_epoch)
         if snapshot is None and diverging is None and fetch.replica.id >= 0:
             role.fetched(fetch.replica, now_ms, fetch.offset, self._log.end_offset)
             if role.update_high_watermark(self._log.flushed_offset):
@@ -514,23 +493,6 @@ class Raft:
 
     def _leader_or_not(self) -> ErrorCode:
         return ErrorCode.NONE if isinstance(self.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    def _where_logs_part(self, offset: int, epoch: int) -> tuple[SnapshotId | None, tuple[int, int] | None]:
-        """(the snapshot to fetch, None), (None, (epoch, end offset) to go back to), or neither if all is well."""
-        log = self._log
-        if log.start_offset == 0 and offset == 0 and epoch <= 0:
-            return None, None
-        earliest = log.earliest_snapshot
-        if earliest is not None and (
-            offset < log.start_offset
-            or (offset == log.start_offset != 0 and epoch != earliest.epoch)
-            or epoch < earliest.epoch
-        ):
-            return log.latest_snapshot, None
-        known_epoch, end_offset = log.end_offset_for(epoch)
-        if known_epoch != epoch or end_offset < offset:
-            return None, (known_epoch, end_offset)
-        return None, None
 
     def heard_from(self, now_ms: float, key: ReplicaKey) -> None:
         """A voter fetches a snapshot: it is alive, and listens."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moldau.broker.quorum_description import describe
 from moldau.broker.quorum_log import TOPIC
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -15,7 +16,7 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
-    from moldau.broker.quorum import ReplicaState
+    from moldau.broker.quorum_description import ReplicaState
 
 Partition = m.DescribeQuorumResponse.PartitionData
 
@@ -41,7 +42,7 @@ def _unknown(index: int) -> Partition:
 
 
 def _leader(broker: Broker) -> Partition:
-    found = broker.metadata_log.describe()
+    found = describe(broker.metadata_log, broker.clock)
     if found is None:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return Partition(0, code, code.meaning, *_known_leader(broker))
