@@ -68,10 +68,7 @@ def adopt(dirs: list[LogDir], cluster_id: str, node_id: int, disk: Disk, random:
 
 async def find_cluster_id(config: BrokerConfig, channels: Channels) -> str:
     """The id of the cluster this new node belongs to: asked of others, or derived if this founds it."""
-    others = [(voter.host, voter.port) for voter in config.voters if voter.id != config.node_id]
-    for server in config.get_list("controller.quorum.bootstrap.servers"):
-        host, _, port = server.rpartition(":")
-        others.append((host.strip("[]"), int(port)))
+    others = _other_controllers(config)
     is_voter = any(voter.id == config.node_id for voter in config.voters)
     rounds = 0
     while True:
@@ -87,6 +84,29 @@ async def find_cluster_id(config: BrokerConfig, channels: Channels) -> str:
                 ", ".join(f"{host}:{port}" for host, port in others),
             )
         await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def refuse_other_cluster(config: BrokerConfig, channels: Channels, cluster_id: str) -> None:
+    """A node that knows its cluster, and finds controllers of another one where it was told to look, must not go on."""
+    others = _other_controllers(config)
+    answers = await asyncio.gather(*(_ask(channels, host, port) for host, port in others))
+    for (host, port), told in zip(others, answers, strict=True):
+        if told is not None and told != cluster_id:
+            raise WrongDirectory(
+                f"log.dirs belong to cluster {cluster_id}, and the controller at {host}:{port} to cluster {told}: "
+                "use the log.dirs of that cluster, or empty ones, or name the controllers of the right one"
+            )
+
+
+def _other_controllers(config: BrokerConfig) -> list[tuple[str, int]]:
+    others = [(voter.host, voter.port) for voter in config.voters if voter.id != config.node_id]
+    own = {(each.host, each.port) for each in config.controller_listeners}
+    for server in config.get_list("controller.quorum.bootstrap.servers"):
+        host, _, port = server.rpartition(":")
+        address = (host.strip("[]"), int(port))
+        if address not in own:
+            others.append(address)
+    return others
 
 
 async def _ask(channels: Channels, host: str, port: int) -> str | None:

@@ -1,0 +1,65 @@
+"""Who belongs to which cluster: found out without anybody formatting anything, and refused where it would go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.broker.config import load_broker_config
+from moldau.broker.identity import WrongDirectory, derived_cluster_id
+from moldau.net import new_event_loop
+from moldau.testing import AsyncCluster
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 50))
+
+
+def test_founders_derive_one_id_and_whoever_joins_is_told_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncCluster(3, data_dir=str(tmp_path)) as cluster:
+            ids = {node.broker.cluster_id for node in cluster.nodes.values()}
+            assert ids == {derived_cluster_id(load_broker_config(cluster.settings[1]))}
+            await cluster.add_broker(4)
+            assert cluster.nodes[4].broker.cluster_id in ids
+            # A voter whose disk was replaced finds the others, and is told.
+            await cluster.stop_node(2)
+            cluster.settings[2]["log.dirs"] = str(tmp_path / "new-disk")
+            await cluster.start_node(2)
+            assert cluster.nodes[2].broker.cluster_id in ids
+
+    run(main)
+
+
+def test_a_node_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncCluster(1, data_dir=str(tmp_path / "a")) as first:
+            await first.add_broker(7)
+            await first.stop_node(7)
+            strange = first.settings[7]["log.dirs"]
+            async with AsyncCluster(1, data_dir=str(tmp_path / "b")) as second:
+                with pytest.raises(WrongDirectory, match="of that cluster, or empty ones"):
+                    await second.add_broker(7, {"log.dirs": strange})
+
+    run(main)
+
+
+def test_a_new_broker_waits_for_a_controller_that_knows(tmp_path: Path) -> None:
+    async def main() -> None:
+        cluster = AsyncCluster(1, data_dir=str(tmp_path))
+        async with cluster:
+            pass  # now its ports and its data are known
+        waiting = asyncio.ensure_future(cluster.add_broker(2))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        await cluster.start_node(1)
+        await waiting
+        assert sorted(cluster.nodes[1].broker.image.brokers) == [1, 2]
+        await cluster.stop()
+
+    run(main)
