@@ -179,7 +179,7 @@ def test_power_loss_before_every_change_of_the_disk(seed: int) -> None:
 
     disk.before_change = take_crash
     workload(disk, clock, expected)
-    assert len(crashes) > 500
+    assert len(crashes) > 450
     for number, (description, crashed, state, now_ms) in enumerate(crashes):
         try:
             check_recovered(crashed, ManualClock(now_ms), state)

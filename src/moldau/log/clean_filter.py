@@ -41,7 +41,8 @@ class TransactionState:
 
     def on_data(self, header: BatchHeader) -> bool:
         """Whether the batch belongs to an aborted transaction."""
-        self._begin_up_to(header.last_offset)
+        if self._aborted:
+            self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
         if header.producer_id in self._ongoing_aborted:

@@ -33,6 +33,9 @@ from moldau.records import BatchHeader, CorruptBatch, RecordsError, check_crc, r
 from moldau.records.reader import read_body
 from moldau.seams import Disk
 
+_WRITE_BYTES = 1 << 20
+_PACE_BYTES = 1 << 16
+
 
 @dataclass(slots=True, frozen=True)
 class _Source:
@@ -49,6 +52,30 @@ class _Cleaned:
 
     sources: list[_Source]
     segment: Segment
+
+
+class _Output:
+    """What is kept, on its way into a cleaned segment: written a mebibyte at a time, because many batches are small."""
+
+    __slots__ = ("_batches", "_buffers", "_segment", "_size")
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._buffers: list[bytes | bytearray | memoryview] = []
+        self._batches: list[tuple[int, BatchHeader]] = []
+        self._size = 0
+
+    def add(self, header: BatchHeader, batch: bytes | bytearray | memoryview) -> None:
+        self._buffers.append(batch)
+        self._batches.append((self._size, header))
+        self._size += len(batch)
+        if self._size >= _WRITE_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        if self._buffers:
+            self._segment.append_run(b"".join(self._buffers), 0, self._batches)
+            self._buffers, self._batches, self._size = [], [], 0
 
 
 class CleanJob:
@@ -73,6 +100,7 @@ class CleanJob:
         self._map = OffsetMap(memory_bytes, target.first_dirty_offset)
         self._now_ms = log.context.clock.wall_ms()
         self._stopped = False
+        self._unpaid_bytes = 0
         self._raise_recovery_point = raise_recovery_point
         self._flush = FlushJob(log)
         self._files = OpenSegments(1 << 16)
@@ -123,9 +151,13 @@ class CleanJob:
                 source.reader.close_files()
 
     def _pace(self, size: int) -> None:
+        """Account for bytes read or written; many batches are small, so the throttle hears of them together."""
         if self._stopped:
             raise CleaningAborted("told to stop")
-        self._throttle.spend(size)
+        self._unpaid_bytes += size
+        if self._unpaid_bytes >= _PACE_BYTES:
+            self._throttle.spend(self._unpaid_bytes)
+            self._unpaid_bytes = 0
 
     def _build_map(self) -> None:
         """Note the newest offset of every key in the dirty part, as far as memory reaches."""
@@ -187,6 +219,7 @@ class CleanJob:
         first = group[0].reader
         cleaned = first.cleaned_copy(self._files, self._config, CLEANED_SUFFIX)
         cleaned.remove_files()
+        output = _Output(cleaned)
         try:
             for source in group:
                 clean.transactions.add_aborted(source.aborted)
@@ -194,10 +227,11 @@ class CleanJob:
                     self._pace(len(batch))
                     kept, indexed = clean.clean(header, batch)
                     if kept is not None:
-                        self._throttle.spend(len(kept))
-                        cleaned.append(kept, header.last_offset, read_header(kept).max_timestamp)
+                        self._pace(len(kept))
+                        output.add(header if kept is batch else read_header(kept), kept)
                     for aborted in indexed:
                         cleaned.txn_index.append(aborted)
+            output.write()
             cleaned.create_file()
             cleaned.seal()
             cleaned.flush()
