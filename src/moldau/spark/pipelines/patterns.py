@@ -39,7 +39,8 @@ def java_pattern(pattern: str) -> tuple[str, dict[str, int]]:
 def line_pattern(line: str) -> str:
     """`<date> <time> <level> <component>: <content>` as a regular expression.
 
-    A place ends where the text after it begins; the last one takes the rest of the line. A blank stands for any number.
+    A place ends where the text after it begins; the last one takes the rest of the line. A blank stands for any number
+    of them, and blanks at the end belong to nothing.
     """
     parts = _PLACE.split(line)
     names = parts[1::2]
@@ -54,8 +55,8 @@ def line_pattern(line: str) -> str:
         last = index == len(names) - 1 and not after
         if not after and not last:
             raise PatternError(f"<{name}> and <{names[index + 1]}> touch; something has to stand between")
-        pattern += f"(?<{name}>{'.*' if last else '.*?'}){_literal(after)}"
-    return f"^{pattern}$"
+        pattern += f"(?<{name}>.*?){_literal(after)}"
+    return rf"^{pattern}\s*$"
 
 
 def _literal(text: str) -> str:
