@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from moldau.broker.isr_updates import IsrUpdates
 from moldau.controller.image import UNASSIGNED_DIR
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -411,5 +412,24 @@ def test_what_a_broker_led_before_its_restart_it_leads_no_more() -> None:
         cluster.publish()
         await cluster.until(lambda: set(cluster.image("t").isr) == {1, 2})
         assert cluster.values(1, "t") == cluster.values(2, "t") == ["a", "b"]
+
+    cluster.run(test)
+
+
+def test_nobody_waits_for_a_follower_that_was_about_to_join_and_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(3, replica_lag_time_max_ms="30000")
+    monkeypatch.setattr(IsrUpdates, "on_fetch", lambda *_: None)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        cluster.change("t", isr=[1, 2])
+        cluster.fabric.cut("n3", "n1")
+        waiting = asyncio.ensure_future(cluster.produce(1, "t", "b", timeout_ms=20_000))
+        await asyncio.sleep(1)
+        assert not waiting.done(), "3 is as good as in sync"
+        cluster.controller.fence(3)
+        cluster.publish()
+        assert await waiting is ErrorCode.NONE
 
     cluster.run(test)

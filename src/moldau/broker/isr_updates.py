@@ -62,6 +62,8 @@ class IsrUpdates:
             if change is not None:
                 _log.info("%r: asking for ISR %s instead of %s", partition, _ids(change), sorted(lead.isr))
                 self._ask(partition, change)
+            elif partition.advance_high_watermark():  # it may have waited for a follower that gave up joining
+                self._broker.replicas.wake(partition)
         self._timer = None
         if self._watched:
             self._set_timer()

@@ -117,11 +117,6 @@ class ReplicaFetchers:
         if fetcher is not None:
             fetcher.remove(key)
 
-    def lag(self, key: Key) -> int | None:
-        """How far behind the leader's high watermark a followed partition is; None if that is not known."""
-        fetcher = self._of.get(key)
-        return None if fetcher is None else fetcher.partitions[key].state.lag
-
     async def stop(self) -> None:
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._of.clear()

@@ -172,6 +172,14 @@ class ReplicaManager:
         names = {resource.name for resource in delta.configs if resource.type == ResourceType.TOPIC}
         for name in self._by_name if config_changed else sorted(names & self._by_name.keys()):
             self._configure(name)
+        if delta.brokers and self._replication is not None:
+            self._stop_waiting_for_the_fenced()
+
+    def _stop_waiting_for_the_fenced(self) -> None:
+        """The high watermark waits for followers that are about to join an ISR. If they are fenced, they are not."""
+        for partition in self:
+            if partition.lead is not None and partition.advance_high_watermark():
+                self.wake(partition)
 
     def wake(self, partition: Partition) -> None:
         """Something about the partition changed that others may be waiting for."""
