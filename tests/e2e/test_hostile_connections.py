@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from moldau.net import Listener, NetCounters
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -15,6 +16,12 @@ from tests.e2e.raw import Raw, header, request_frame, with_length
 from tests.support.clients import CONFLUENT, Sent, create_topic, fresh, quiet, take, wait_for
 
 API_VERSIONS, PRODUCE, FETCH = 18, 0, 1
+
+
+def _counters(broker: Broker) -> NetCounters:
+    listener = next(iter(broker.node._listeners.values()))
+    assert isinstance(listener, Listener)
+    return listener.counters
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +71,7 @@ def test_what_is_not_kafka_closes_the_connection(bootstrap: str, data: bytes) ->
 
 def test_random_bytes_close_connections_and_nothing_else(broker: Broker, bootstrap: str) -> None:
     source = random.Random(20)
-    counters = next(iter(broker.node._listeners.values())).counters
+    counters = _counters(broker)
     for _ in range(300):
         with Raw(bootstrap) as raw:
             api_key, version = source.randrange(0, 95), source.randrange(0, 18)
@@ -80,7 +87,7 @@ def test_truncated_frames_are_forgotten(broker: Broker, bootstrap: str) -> None:
     for cut in range(1, len(whole)):
         with Raw(bootstrap) as raw:
             raw.send(whole[:cut])
-    counters = next(iter(broker.node._listeners.values())).counters
+    counters = _counters(broker)
     wait_for(lambda: counters.connections_open <= 2, "all of them are closed")
 
 
@@ -154,7 +161,7 @@ def test_one_who_asks_without_reading_is_not_read_either(bootstrap: str) -> None
 
 
 def test_half_closed_connections_are_let_go(broker: Broker, bootstrap: str) -> None:
-    counters = next(iter(broker.node._listeners.values())).counters
+    counters = _counters(broker)
     with ExitStack() as stack:
         for _ in range(30):
             raw = stack.enter_context(Raw(bootstrap))
@@ -169,7 +176,7 @@ def test_a_long_poll_of_one_who_left_is_dropped(broker: Broker, bootstrap: str) 
     kind = m.FetchRequest
     wanted = kind.FetchTopic(topic=topic, partitions=[kind.FetchPartition(0, -1, 0, partition_max_bytes=1_000)])
     fetch = request_frame(kind(max_wait_ms=600_000, min_bytes=1, max_bytes=1_000, topics=[wanted]), 12)
-    counters = next(iter(broker.node._listeners.values())).counters
+    counters = _counters(broker)
     for _ in range(50):
         with Raw(bootstrap) as raw:
             raw.send(fetch)
