@@ -118,12 +118,12 @@ def test_a_controller_that_is_not_active_says_so(tmp_path: Path) -> None:
                 refused = await world.ask(world.passive, request)
                 items = refused.topics if isinstance(refused, m.CreateTopicsResponse) else refused.results
                 assert [each.error_code for each in items] == [ErrorCode.NOT_CONTROLLER]
-            for request in (
+            for call in (
                 m.BrokerHeartbeatRequest(11, 0),
                 m.AllocateProducerIdsRequest(11, 0),
                 m.UnregisterBrokerRequest(11),
             ):
-                refused = await world.ask(world.passive, request)
+                refused = await world.ask(world.passive, call)
                 assert refused.error_code == ErrorCode.NOT_CONTROLLER
             active = world.active
             accepted = await world.ask(active, create("u"))
