@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS = 3
+pytestmark = pytest.mark.timeout(180)  # several JVMs and Python processes start; on a busy machine that takes its time
 
 
 @pytest.fixture
