@@ -21,7 +21,8 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	@touch $@
 
 test: $(STAMP) ## run the tests (random order, two workers) and show coverage
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop --ignore tests/simulation
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/simulation
 
 demo: $(STAMP) ## start a broker, show a round trip, clean up
 	$(BIN)/python -m moldau.demo
@@ -45,6 +46,7 @@ fuzz: $(STAMP) ## the long fuzz run (FUZZ_CASES=2000000 by default)
 
 simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks, and report
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --variants
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
 	$(BIN)/python -m pytest --timeout 600 tests/interop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import sys
@@ -10,12 +11,25 @@ import time
 from collections import Counter
 
 from tests.simulation.scenario import Plan, Verdict, play
+from tests.simulation.variants import VARIANTS, seeds_until_noticed
 
 _FEW = 5
 
 
 def _play(job: tuple[int, Plan]) -> Verdict:
     return play(*job)
+
+
+def _try_variants() -> int:
+    missed = 0
+    for variant in VARIANTS:
+        seeds = seeds_until_noticed(variant)
+        missed += seeds is None
+        print(
+            f"{variant.name}: {f'noticed after {seeds} seeds' if seeds else f'MISSED in {variant.seeds_max}'}",
+            flush=True,
+        )
+    return 1 if missed else 0
 
 
 def main() -> int:
@@ -26,7 +40,11 @@ def main() -> int:
     parser.add_argument("--trouble", type=float, default=20.0, help="virtual seconds of trouble per seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--story", action="store_true", help="print what happened")
+    parser.add_argument("--variants", action="store_true", help="break nodes on purpose instead, and see it noticed")
     given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    if given.variants:
+        return _try_variants()
     plan = Plan(nodes=given.nodes, trouble_s=given.trouble)
     jobs = [(seed, plan) for seed in range(given.first, given.first + given.seeds)]
     started = time.monotonic()

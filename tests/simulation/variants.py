@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.scenario import Plan
+from tests.simulation.scenario import Plan, play
 
 _WITHOUT_GROUPS = Plan(members=0, trouble_s=10.0)
 _PLAIN = Plan(members=0, transactional_writers=0, trouble_s=10.0)
@@ -38,12 +38,12 @@ _QUORUM = Plan(
 
 @dataclass(slots=True, frozen=True)
 class Variant:
-    """What is wrong, how to make it so, the world in which it shows, and how many seeds it takes at most."""
+    """What is wrong, how to make it so, and within how many seeds from 0 on it shows in which world."""
 
     name: str
     break_it: Callable[[], Iterator[None]]
     seeds_max: int
-    plan: Plan = _WITHOUT_GROUPS
+    plan: Plan
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -85,16 +85,6 @@ def _never_diverge() -> Iterator[None]:
     from moldau.broker.handlers import fetch
 
     with patch.object(fetch, "_diverging_epoch", lambda *_: None):
-        yield
-
-
-def _vote_twice() -> Iterator[None]:
-    from moldau.raft import roles
-
-    def grants(self: Any, vote: Any, *, up_to_date: bool) -> bool:
-        return up_to_date
-
-    with patch.object(roles.Unattached, "grants", grants), patch.object(roles.Candidate, "grants", grants):
         yield
 
 
@@ -158,38 +148,6 @@ def _any_replica_may_lead() -> Iterator[None]:
         yield
 
 
-def _shrink_isr_unasked() -> Iterator[None]:
-    """The leader stops waiting for a slow follower before the controller has agreed."""
-    from moldau.replication.leader import LeaderState
-
-    propose = LeaderState._propose
-
-    def at_once(self: Any, isr: frozenset[int]) -> Any:
-        change = propose(self, isr)
-        self.isr = isr
-        return change
-
-    with patch.object(LeaderState, "_propose", at_once):
-        yield
-
-
-def _answer_before_commit() -> Iterator[None]:
-    """Coordinators answer when their records are written, not when they are committed."""
-    from moldau.broker import coordinator_shards
-
-    def when_committed(broker: Any, partition: Any, end_offset: int, then: Callable[[bool], None], *_: Any) -> None:
-        then(True)
-
-    from moldau.broker import group_coordinator, transaction_coordinator
-
-    with (
-        patch.object(coordinator_shards, "when_committed", when_committed),
-        patch.object(group_coordinator, "when_committed", when_committed, create=True),
-        patch.object(transaction_coordinator, "when_committed", when_committed, create=True),
-    ):
-        yield
-
-
 def _lose_a_marker() -> Iterator[None]:
     """The last partition of a transaction never hears how it ended, and the coordinator believes it did."""
     from moldau.broker.txn_markers import MarkerSender
@@ -211,16 +169,22 @@ def _lose_a_marker() -> Iterator[None]:
 
 
 VARIANTS = [
-    Variant("acknowledge before the in-sync replicas have it", _ack_before_isr, 10, _PLAIN),
-    Variant("truncate by high watermark", _truncate_by_high_watermark, 40, _PLAIN),
-    Variant("do not say where logs diverge", _never_diverge, 40, _PLAIN),
-    Variant("vote twice", _vote_twice, 40, _QUORUM),
-    Variant("vote for a shorter log", _vote_for_anybody, 40, _QUORUM),
-    Variant("forget votes over a restart", _forget_votes, 100, _POWER),
-    Variant("skip the flush of the metadata", _skip_metadata_flush, 100, _POWER),
-    Variant("serve beyond the high watermark", _read_beyond_high_watermark, 10, _PLAIN),
-    Variant("let any replica lead", _any_replica_may_lead, 20, _PLAIN),
-    Variant("shrink the ISR unasked", _shrink_isr_unasked, 40, _PLAIN),
-    Variant("let coordinators answer before commit", _answer_before_commit, 40),
-    Variant("lose a transaction marker", _lose_a_marker, 10),
+    Variant("acknowledge before the in-sync replicas have it", _ack_before_isr, 5, _PLAIN),
+    Variant("truncate by high watermark", _truncate_by_high_watermark, 60, _PLAIN),
+    Variant("do not say where logs diverge", _never_diverge, 5, _PLAIN),
+    Variant("vote for a shorter log", _vote_for_anybody, 60, _QUORUM),
+    Variant("forget votes over a restart", _forget_votes, 150, _POWER),
+    Variant("skip the flush of the metadata", _skip_metadata_flush, 150, _POWER),
+    Variant("serve beyond the high watermark", _read_beyond_high_watermark, 3, _PLAIN),
+    Variant("let any replica lead", _any_replica_may_lead, 100, _PLAIN),
+    Variant("lose a transaction marker", _lose_a_marker, 3, _WITHOUT_GROUPS),
 ]
+
+
+def seeds_until_noticed(variant: Variant) -> int | None:
+    """How many seeds it takes, or None if more than stated."""
+    with variant.broken():
+        for seed in range(variant.seeds_max):
+            if play(seed, variant.plan).violations:
+                return seed + 1
+    return None
