@@ -1,4 +1,4 @@
-"""Ways to break a node that show within a few seeds. `make simulate` looks for all of them, and says how long it took."""
+"""Ways to break a node that show within a few seeds. `make simulate` looks for all, and says how long it took."""
 
 import pytest
 
