@@ -82,6 +82,7 @@ def test_every_key_is_told() -> None:
 @pytest.mark.parametrize(
     ("running", "pid", "said"),
     [(True, os.getpid(), "running"), (True, 2**22 + 1, "ended without saying so"), (False, 1, "not running")],
+    ids=["alive", "dead", "stopped"],
 )
 def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int, said: str) -> None:
     file = tmp_path / "p.yaml"
