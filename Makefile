@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: torture help setup test demo check format stubs fuzz simulate interop bench lock clean
+.PHONY: torture help setup test demo check format stubs fuzz simulate interop interop-again bench lock clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## create .venv and install the package with its pinned dependencies
 
@@ -53,6 +53,10 @@ interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Mav
 
 torture: $(STAMP) ## three real processes killed, frozen and cut off under load (MINUTES=10 by default)
 	$(BIN)/python -m tests.cluster.torture.run --minutes $${MINUTES:-10}
+
+interop-again: $(STAMP) ## what failed in the last make interop, once more
+	@test -s build/interop-failed.txt || { echo "nothing failed, or the run was cut off"; exit 1; }
+	$(BIN)/python -m pytest --timeout 600 @build/interop-failed.txt
 
 bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
 	$(BIN)/python -m benchmarks

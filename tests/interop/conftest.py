@@ -3,12 +3,24 @@
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.peers.clients import Client, go_client, java_client, node_client
 from tests.support.broker_process import BrokerProcess
+
+# What failed, for `make interop-again`.
+_FAILED = Path("build/interop-failed.txt")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reports = [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())] if reporter else []
+    _FAILED.parent.mkdir(exist_ok=True)
+    _FAILED.write_text("\n".join(sorted({report.nodeid for report in reports})))
+
 
 _CLIENTS: dict[str, Callable[[], Client]] = {"java": java_client, "go": go_client, "node": node_client}
 
