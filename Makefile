@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: torture help setup test demo check format stubs fuzz simulate interop interop-again bench lock clean
+.PHONY: torture help setup test demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,10 +49,13 @@ simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks
 	$(BIN)/python -m tests.simulation --variants
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
-	$(BIN)/python -m pytest --timeout 600 tests/interop
+	$(BIN)/python -m pytest --timeout 600 -m "not long" tests/interop
 
 torture: $(STAMP) ## three real processes killed, frozen and cut off under load (MINUTES=10 by default)
 	$(BIN)/python -m tests.cluster.torture.run --minutes $${MINUTES:-10}
+
+interop-long: $(STAMP) ## the interop tests that take minutes each
+	$(BIN)/python -m pytest --timeout 1800 -m long tests/interop
 
 interop-again: $(STAMP) ## what failed in the last make interop, once more
 	@test -s build/interop-failed.txt || { echo "nothing failed, or the run was cut off"; exit 1; }

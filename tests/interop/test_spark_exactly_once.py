@@ -32,7 +32,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("bootstrap", "victim"),
-    [("moldau", "worker"), ("apache_kafka", "worker"), ("moldau", "driver")],
+    [("moldau", "worker"), ("apache_kafka", "worker"), pytest.param("moldau", "driver", marks=pytest.mark.long)],
     indirect=["bootstrap"],
 )
 def test_every_record_is_passed_on_once(bootstrap: str, tmp_path: Path, victim: str) -> None:
@@ -45,7 +45,7 @@ def test_every_record_is_passed_on_once(bootstrap: str, tmp_path: Path, victim: 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("bootstrap", "victim"),
-    [("moldau", "worker"), ("apache_kafka", "worker"), ("apache_kafka", "driver")],
+    [("moldau", "worker"), ("apache_kafka", "worker"), pytest.param("apache_kafka", "driver", marks=pytest.mark.long)],
     indirect=["bootstrap"],
 )
 def test_every_count_is_told_once(bootstrap: str, tmp_path: Path, victim: str) -> None:
