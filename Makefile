@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: torture help setup test demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
+.PHONY: torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,9 +20,11 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(STAMP) ## run the tests (random order, two workers) and show coverage
+test: $(STAMP) ## run the tests (random order, two workers)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 15 tests --ignore tests/interop
+
+coverage: $(STAMP) ## run them slower, and show what they cover
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop --ignore tests/simulation
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/simulation
 
 demo: $(STAMP) ## start a broker, show a round trip, clean up
 	$(BIN)/python -m moldau.demo
