@@ -45,6 +45,7 @@ class Producing:
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.acked: dict[bytes, tuple[int, int]] = {}
+        self.confirmed: set[bytes] = set()
         self.errors: list[KafkaError] = []
         self.sent = 0
         self._topic = topic
@@ -70,6 +71,8 @@ class Producing:
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append(error)
+        elif message.offset() is None:  # sent again, and known to the broker as written long ago: not where
+            self.confirmed.add(message.value() or b"")
         else:
             value, partition, offset = seen(message)
             self.acked[value] = (partition, offset)
@@ -121,7 +124,8 @@ def read_all(bootstrap_servers: str, topic: str, count: int, **settings: Any) ->
 def check_nothing_lost(producing: Producing, bootstrap_servers: str, topic: str) -> None:
     """Every acknowledged record is there once, where its acknowledgement said."""
     assert producing.errors == []
-    found = read_all(bootstrap_servers, topic, len(producing.acked))
+    found = read_all(bootstrap_servers, topic, len(producing.acked) + len(producing.confirmed))
     places = {value: (partition, offset) for value, partition, offset in found}
     assert len(places) == len(found), "a record is there twice"
     assert places.items() >= producing.acked.items()
+    assert places.keys() >= producing.confirmed

@@ -162,7 +162,7 @@ sinks:
     with start(pipeline, spark) as running:
         running.process_available()
         produce(bootstrap, "people", {"id": 2, "name": "amy"})
-        running.process_available()
+        wait_until(lambda: DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 2, "both are there")
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert sorted(rows, key=lambda row: int(row["id"])) == [{"id": 1, "name": None}, {"id": 2, "name": "amy"}]
 
