@@ -99,11 +99,12 @@ class Faults:
     async def _power_loss(self, node: SimNode) -> None:
         # A record acknowledged by all in sync may be unflushed everywhere: Kafka's promise holds while not all of them
         # lose power at once, so one machine at a time does.
-        if all(other.is_up for other in self._world.nodes.values()) and self._all_in_sync():
+        if self._everybody_is_well():
             node.crash(power_lost=True)
             await self._down_for_a_while(node)
 
-    def _all_in_sync(self) -> bool:
+    def _everybody_is_well(self) -> bool:
+        """All nodes are up, and all replicas in sync, as far as anybody knows."""
         for each in self._world.nodes.values():
             if each.node is None:
                 return False
@@ -183,8 +184,8 @@ class Faults:
 
     async def _bit_rot(self, node: SimNode) -> None:
         """A bit turns in an old segment while the machine is off. Nobody notices until somebody reads it."""
-        if self.counts["bit rot"] > 1:
-            return  # one copy may rot; when all do, nobody can help
+        if self.counts["bit rot"] > 1 or not self._everybody_is_well():
+            return  # one copy of three may rot; when it is the last that counts, nobody can help
         node.crash(power_lost=False)
         rotten = node.disk.rot(self._random, lambda path: "/events-" in path and path.endswith(".log"), self._covered)
         self._world.log(f"bit rot in {rotten}")
