@@ -169,15 +169,15 @@ def _lose_a_marker() -> Iterator[None]:
 
 
 VARIANTS = [
-    Variant("acknowledge before the in-sync replicas have it", _ack_before_isr, 5, _PLAIN),
+    Variant("acknowledge before the in-sync replicas have it", _ack_before_isr, 12, _PLAIN),
     Variant("truncate by high watermark", _truncate_by_high_watermark, 60, _PLAIN),
-    Variant("do not say where logs diverge", _never_diverge, 5, _PLAIN),
+    Variant("do not say where logs diverge", _never_diverge, 12, _PLAIN),
     Variant("vote for a shorter log", _vote_for_anybody, 60, _QUORUM),
     Variant("forget votes over a restart", _forget_votes, 150, _POWER),
     Variant("skip the flush of the metadata", _skip_metadata_flush, 150, _POWER),
-    Variant("serve beyond the high watermark", _read_beyond_high_watermark, 3, _PLAIN),
+    Variant("serve beyond the high watermark", _read_beyond_high_watermark, 5, _PLAIN),
     Variant("let any replica lead", _any_replica_may_lead, 100, _PLAIN),
-    Variant("lose a transaction marker", _lose_a_marker, 3, _WITHOUT_GROUPS),
+    Variant("lose a transaction marker", _lose_a_marker, 12, _WITHOUT_GROUPS),
 ]
 
 
