@@ -146,7 +146,9 @@ def test_two_of_theirs_and_one_of_ours_are_one_cluster(tmp_path: Path) -> None:
         config = tmp_path / "ours.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings(OURS, ports, tmp_path).items()))
         await asyncio.to_thread(run_tool, "kafka-storage", "format", "-t", theirs[1].cluster_id, "-c", str(config))
-        node, *_ = await asyncio.gather(our_node(), *(asyncio.to_thread(each.start) for each in theirs.values()))
+        starting = [asyncio.create_task(asyncio.to_thread(each.start)) for each in theirs.values()]
+        node = await our_node()
+        await asyncio.gather(*starting)
         client = Client(",".join(f"{HOST}:{port}" for port in ports[:3]))
 
         def all_in_sync() -> bool:
