@@ -36,7 +36,8 @@ def broker(data_dir: str) -> Iterator[tuple[str, float]]:
 
 def send(address: str) -> float:
     """Records per second into the topic, acknowledged by all in-sync replicas."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": RECORDS})
+    limits = {"linger.ms": 5, "queue.buffering.max.messages": RECORDS, "log_level": 3}
+    producer = Producer({"bootstrap.servers": address} | limits)
     failures = []
     started = time.perf_counter()
     for number in range(RECORDS):
