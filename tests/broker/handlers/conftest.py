@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from moldau.controller.image import UNASSIGNED_DIR
 from moldau.testing import Broker
 from tests.broker.handlers.wire_client import WireClient
 
@@ -47,9 +48,14 @@ def own_client(own_broker: Broker) -> Iterator[WireClient]:
 
 
 def on_loop(broker: Broker, work: Callable[[], T]) -> T:
-    """Run it where the node lives, and give back what it returns."""
+    """Run it where the node lives, and give back what it returns.
+
+    First every replica has found its log dir and told the controller: what a test changes by hand stays then.
+    """
 
     async def run() -> T:
+        while any(UNASSIGNED_DIR in partition.image.directories for partition in broker.node.broker.replicas):
+            await asyncio.sleep(0.01)
         return work()
 
     return asyncio.run_coroutine_threadsafe(run(), broker.node.broker.loop).result(20)
