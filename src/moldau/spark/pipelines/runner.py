@@ -107,7 +107,7 @@ class Running:
                 and _last_batch(query) == before
                 and time.monotonic() < deadline
             ):
-                time.sleep(0.05)
+                time.sleep(0.05)  # Spark tells nobody that a batch has ended; it can only be asked
             query.stop()
         self.progress()
 
@@ -177,7 +177,7 @@ def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
             status = query.status
             if query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith("Waiting"):
                 return query
-            time.sleep(0.05)
+            time.sleep(0.05)  # nor that a source has said hello
         error = None if query.isActive else query.exception()
         if error is None or "failed to connect back" not in str(error):
             return query
