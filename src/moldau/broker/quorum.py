@@ -19,7 +19,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from moldau.broker.metadata_snapshots import voters_record
@@ -60,11 +59,10 @@ from moldau.raft import (
     VoterSet,
 )
 from moldau.raft.leader import Leader
-from moldau.raft.messages import Request
 from moldau.raft.roles import NEVER
 from moldau.raft.voters import Voter
 from moldau.records import BatchBuilder, ControlType, build_control_batch
-from moldau.wire import ZERO_UUID, ErrorCode, Message, encode
+from moldau.wire import ZERO_UUID, Message, encode
 from moldau.wire import messages as m
 from moldau.wire.internal import encode_metadata_record
 
@@ -73,6 +71,7 @@ if TYPE_CHECKING:
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum_fetches import QuorumFetches
+    from moldau.broker.quorum_requests import QuorumRequests
     from moldau.broker.quorum_voters import VoterChanges
     from moldau.wire.fetch import FetchFrame
 
@@ -145,9 +144,7 @@ class MetadataQuorum:
         # Control records that somebody waits for: their offset, and whom to tell when they are committed.
         self._commits: list[tuple[int, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._sending: set[asyncio.Task[None]] = set()
         # Nodes of another cluster, of which was told already.
-        self._strangers: set[Address] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._is_opening = False
@@ -160,6 +157,7 @@ class MetadataQuorum:
         self._catch_up_to: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._fetches: QuorumFetches | None = None
+        self._requests: QuorumRequests | None = None
         self._voter_changes: VoterChanges | None = None
         self._download = SnapshotDownload(context.disk, self.files.folder)
         self._snapshots = SnapshotKeeper(self.files, config, executor)
@@ -276,9 +274,8 @@ class MetadataQuorum:
             self._fetches.stop()
         if self._voter_changes is not None:
             await self._voter_changes.stop()
-        for task in tuple(self._sending):
-            task.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)
+        if self._requests is not None:
+            await self._requests.stop()
         await self._snapshots.stop()
         self._fail_pending(NotController("this node stops"))
         for waiter in self._waiters:
@@ -561,56 +558,19 @@ class MetadataQuorum:
         self.latest = content.image
         self._show(content.image, None)
 
-    # -- the network
+    # -- the others: what is asked of them, and what they fetch
 
     def _send(self, send: Send) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(send))
-        self._sending.add(task)
-        task.add_done_callback(self._sent)
+        if self._requests is None:
+            from moldau.broker.quorum_requests import QuorumRequests
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
-        self._sending.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception) and not self._is_stopped:
+            self._requests = QuorumRequests(self, self._raft, self._config)
+        self._requests.send(send)
+
+    def fail(self, error: Exception) -> None:
+        """Something broke that must not: see `on_failure`."""
+        if not self._is_stopped:
             self._fail(error)
-
-    async def _ask(self, send: Send) -> None:
-        from moldau.broker.channels import UnsupportedVersion
-        from moldau.broker.quorum_messages import decode_answer, encode_request
-
-        request: Request = send.request
-        config = self._config
-        try:
-            wire = encode_request(
-                request,
-                self.cluster_id,
-                fetch_max_bytes=config.get_int("controller.quorum.fetch.max.bytes"),
-                snapshot_max_bytes=config.get_int("controller.quorum.fetch.snapshot.max.bytes"),
-            )
-            response = await self.channels.call(
-                send.address.host,
-                send.address.port,
-                wire,
-                timeout_ms=config.get_int("controller.quorum.request.timeout.ms"),
-                lane=f"raft-{type(request).__name__}",
-            )
-            answer = decode_answer(request, response)
-        except (OSError, ValueError, UnsupportedVersion) as error:
-            _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
-            self.ask(partial(self._raft.on_failure, send=send))
-        else:
-            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and send.address not in self._strangers:
-                self._strangers.add(send.address)
-                _log.error(
-                    "node %s at %s:%s belongs to another cluster than this node (%s): give each its own "
-                    "controller.quorum settings, or its own dirs",
-                    send.node_id,
-                    *send.address,
-                    self.cluster_id,
-                )
-            self.ask(partial(self._raft.on_answer, send=send, answer=answer))
-
-    # -- the others' fetches
 
     def fetch(self, call: Call, request: FetchFrame) -> None:
         """Somebody fetches the metadata log; answered now or later."""
