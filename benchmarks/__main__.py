@@ -23,6 +23,7 @@ ROOMS = {
     "net": "The reactor beside asyncio streams, and the timing wheel",
     "broker": "The broker beside Apache Kafka",
     "coordinators": "Groups and transactions beside Apache Kafka",
+    "cluster": "Three nodes beside three of Apache Kafka",
     "spark": "Spark on topics beside Spark's own Kafka connector",
 }
 
@@ -59,6 +60,7 @@ def plot(room: str, rows: list[Row]) -> bool:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = room  # the same numbers give the same file
     from matplotlib import pyplot
 
     bars = [(f"{row.name} ({peer})", row, value) for row in rows for peer, value in row.peers.items()]
@@ -75,7 +77,7 @@ def plot(room: str, rows: list[Row]) -> bool:
     axes.tick_params(labelsize=8)
     figure.tight_layout()
     PLOTS.mkdir(exist_ok=True)
-    figure.savefig(PLOTS / f"{room}.svg")
+    figure.savefig(PLOTS / f"{room}.svg", metadata={"Date": None})
     pyplot.close(figure)
     return True
 
