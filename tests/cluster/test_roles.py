@@ -11,14 +11,16 @@ import pytest
 
 from moldau.broker.channels import Channels, UnsupportedVersion
 from moldau.broker.config import load_broker_config
+from moldau.broker.config.definition import ResourceType
 from moldau.broker.node import Node
 from moldau.net import RealNetwork, new_event_loop
-from moldau.wire import ErrorCode, apis, encode
+from moldau.wire import ErrorCode, Message, apis, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import encode_request_header
 from tests.support.broker_process import free_port
 
 Address = tuple[str, int]
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -132,18 +134,22 @@ def test_a_controller_that_is_not_active_says_so(tmp_path: Path) -> None:
     run(main)
 
 
-def test_an_envelope_carries_commands_and_nothing_else(tmp_path: Path) -> None:
-    def packed(request: Any, version: int) -> m.EnvelopeRequest:
-        api = apis()[request.number]
-        frame = encode_request_header(api, version, 77, "inner") + encode(request, version)
-        return m.EnvelopeRequest(frame, None, b"\x7f\0\0\1")
+def packed(request: Any, version: int) -> m.EnvelopeRequest:
+    api = apis()[request.number]
+    frame = encode_request_header(api, version, 77, "inner") + encode(request, version)
+    return m.EnvelopeRequest(frame, None, b"\x7f\0\0\1")
 
+
+def test_an_envelope_carries_commands_and_nothing_else(tmp_path: Path) -> None:
     async def main() -> None:
         async with World(tmp_path) as world:
             answer = await world.ask(world.active, packed(create("t"), 7))
             assert answer.error_code == 0
             assert int.from_bytes(answer.response_data[:4], "big") == 77
             assert (await world.ask(world.passive, packed(create("u"), 7))).error_code == ErrorCode.NOT_CONTROLLER
+            answer = await world.ask(world.active, packed(retention("t", "1"), 1))
+            assert answer.error_code == 0
+            assert world.nodes[world.active].broker.image.config(TOPIC, "t") == {"retention.ms": "1"}
             for request in (m.DescribeClusterRequest(), m.BrokerHeartbeatRequest(11, 0)):
                 refused = await world.ask(world.active, packed(request, 0))
                 assert refused.error_code == ErrorCode.INVALID_REQUEST
@@ -151,6 +157,47 @@ def test_an_envelope_carries_commands_and_nothing_else(tmp_path: Path) -> None:
             assert (await world.ask(world.active, broken)).error_code == ErrorCode.INVALID_REQUEST
 
     run(main)
+
+
+def retention(topic: str, value: str) -> m.IncrementalAlterConfigsRequest:
+    kind = m.IncrementalAlterConfigsRequest
+    return kind([kind.AlterConfigsResource(TOPIC, topic, [kind.AlterableConfig("retention.ms", 0, value)])])
+
+
+def test_what_a_broker_does_not_refuse_of_configs_travels_in_an_envelope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Message] = []
+    call = Channels.call
+
+    async def noted(self: Channels, host: str, port: int, request: Message, **options: Any) -> Any:
+        sent.append(request)
+        return await call(self, host, port, request, **options)
+
+    async def main() -> None:
+        async with World(tmp_path) as world:
+            await world.ask(11, create("t"))
+            await until_known(world, "t")
+            monkeypatch.setattr(Channels, "call", noted)
+            request = retention("t", "5")
+            request.resources.insert(0, m.IncrementalAlterConfigsRequest.AlterConfigsResource(BROKER, "12", []))
+            answer = await world.ask(11, request)
+            codes = [(each.resource_type, each.error_code) for each in answer.responses]
+            assert codes == [(BROKER, ErrorCode.INVALID_REQUEST), (TOPIC, ErrorCode.NONE)]
+            old = m.AlterConfigsRequest
+            resource = old.AlterConfigsResource(TOPIC, "t", [old.AlterableConfig("retention.bytes", "7")])
+            answer = await world.ask(11, old([resource]))
+            assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
+            assert world.nodes[world.active].broker.image.config(TOPIC, "t") == {"retention.bytes": "7"}
+            wrapped = [each.request_data for each in sent if isinstance(each, m.EnvelopeRequest)]
+            assert [int.from_bytes(frame[:2], "big") for frame in wrapped] == [44, 33]
+
+    run(main)
+
+
+async def until_known(world: World, topic: str) -> None:
+    while topic not in world.nodes[11].broker.image.topics:
+        await world.nodes[11].broker.next_image(1)
 
 
 def test_without_a_quorum_commands_wait_and_then_fail(tmp_path: Path) -> None:
@@ -161,5 +208,7 @@ def test_without_a_quorum_commands_wait_and_then_fail(tmp_path: Path) -> None:
                 await world.nodes[number].abort()
             refused = await world.ask(11, create("t"))
             assert [each.error_code for each in refused.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+            refused = await world.ask(11, retention("t", "5"))
+            assert [each.error_code for each in refused.responses] == [ErrorCode.REQUEST_TIMED_OUT]
 
     run(main)

@@ -149,18 +149,16 @@ def _log_failure(future: asyncio.Future[None]) -> None:
 
 def _command_for(request: Message, sessions: BrokerSessions) -> Command[Any, Any]:
     """Loaded when first needed: most nodes never decide most of these."""
-    from moldau.controller import brokers, configs, directories, isr, producer_ids, topics
+    from moldau.controller import brokers, directories, isr, producer_ids, topics
 
     commands: dict[type[Message], Command[Any, Any]] = {
         m.AllocateProducerIdsRequest: producer_ids.allocate_producer_ids,
-        m.AlterConfigsRequest: configs.alter_configs,
         m.AlterPartitionRequest: isr.alter_partition,
         m.AssignReplicasToDirsRequest: directories.assign_replicas_to_dirs,
         m.BrokerHeartbeatRequest: partial(brokers.broker_heartbeat, sessions=sessions),
         m.BrokerRegistrationRequest: partial(brokers.register_broker, sessions=sessions),
         m.ControllerRegistrationRequest: brokers.register_controller,
         m.CreateTopicsRequest: topics.create_topics,
-        m.IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         m.UnregisterBrokerRequest: partial(brokers.unregister_broker, sessions=sessions),
     }
     return commands[type(request)]

@@ -1,55 +1,83 @@
 """Clients may send a command to any broker: one that only the active controller can carry out is passed on to it.
 
 The frame travels as it came, in an Envelope with the principal and the address of the client, and the answer goes back
-as it comes. Asked of the active controller itself, a command is carried out where it is. Either way it is tried until
-some controller answered or the time is up: while a new one is being elected, clients wait instead of failing.
+as it comes. Of a command that the broker answers in part, the rest travels the same way. Asked of the active controller
+itself, a command is carried out where it is. Either way it is tried until some controller answered or the time is up:
+while a new one is being elected, clients wait instead of failing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from moldau.broker.refusals import refusal_of
 from moldau.controller.errors import NotController
 from moldau.seams.network import Disconnected, RequestTimedOut
-from moldau.wire import ErrorCode, Message
+from moldau.wire import ErrorCode, Message, decode, encode
 from moldau.wire import messages as m
+from moldau.wire.headers import decode_response_header, encode_request_header
 from moldau.wire.internal import encode_value
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.calls import Call
 
-# By API key, as Kafka marks them forwardable. AlterConfigs and IncrementalAlterConfigs are not here: the broker checks
-# them first, and passes on what is left.
+# By API key, what travels as it came.
 FORWARDED = frozenset({19, 20, 30, 31, 37, 38, 39, 40, 43, 45, 46, 49, 51, 55, 57, 64, 80, 81})
+# All that Kafka marks forwardable, and nothing else is taken out of an Envelope. Of AlterConfigs (33) and
+# IncrementalAlterConfigs (44) brokers forward what they did not refuse themselves; AllocateProducerIds is their own.
+FORWARDABLE = FORWARDED | {33, 44, 67}
 _RETRY_MS = 50.0
 _ATTEMPT_MS = 5_000.0
 
-Handle = Callable[["Broker", "Call", Message], Message | Awaitable[Message | None] | None]
+Answer = Message | Awaitable[Message | None] | None
+Handle = Callable[["Broker", "Call", Message], Answer]
 
 
 async def carry_out(broker: Broker, call: Call, handle: Handle, request: Message, frame: bytes) -> Message | None:
     """Here if this is the active controller, else there. None if the answer has been given already."""
+    answer = await _by_the_controller(broker, call, lambda: handle(broker, call, request), frame)
+    if isinstance(answer, bytes):
+        call.slot.complete([answer])
+        return None
+    return refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer
+
+
+async def carry_out_rest(
+    broker: Broker, call: Call, submit: Callable[[], Awaitable[Message]], request: Message
+) -> Message:
+    """Likewise with what is left of a client's command once this node has refused the rest of it itself."""
+    header = encode_request_header(call.api, call.version, call.correlation_id, call.client_id)
+    answer = await _by_the_controller(broker, call, submit, header + encode(request, call.version))
+    if isinstance(answer, bytes):
+        header_version = call.api.response_header_version(call.version)
+        _, position = decode_response_header(answer, header_version=header_version)
+        return decode(call.api.response, call.version, answer[position:])
+    return cast("Message", refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer)
+
+
+async def _by_the_controller(
+    broker: Broker, call: Call, here: Callable[[], Answer], frame: bytes
+) -> Message | bytes | ErrorCode | None:
+    """The answer of this node, or the bytes of another's, or why there is neither."""
     deadline_ms = broker.clock.monotonic_ms() + broker.config.get_int("request.timeout.ms")
     while True:
         left_ms = deadline_ms - broker.clock.monotonic_ms()
         if left_ms <= 0:
-            return refusal_of(request, call, ErrorCode.REQUEST_TIMED_OUT)
+            return ErrorCode.REQUEST_TIMED_OUT
         if broker.controller.is_active:
             try:
-                response = handle(broker, call, request)
+                response = here()
                 return response if response is None or isinstance(response, Message) else await response
             except NotController:
                 pass  # it was active a moment ago
         else:
             answer = await _forward(broker, call, frame, min(left_ms, _ATTEMPT_MS))
             if answer is not None and answer.error_code == ErrorCode.NONE:
-                call.slot.complete([answer.response_data or b""])
-                return None
+                return answer.response_data or b""
             if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
-                return refusal_of(request, call, ErrorCode(answer.error_code))
+                return ErrorCode(answer.error_code)
         await broker.controller_channel.pause(min(left_ms, _RETRY_MS))
 
 

@@ -6,10 +6,12 @@ should use IncrementalAlterConfigs, which two of them can use at the same time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from moldau.broker.alter_configs import check_changes, check_well_formed, in_request_order, refused
 from moldau.broker.config import Change, Operation
+from moldau.broker.forwarding import carry_out_rest
 from moldau.controller.configs import alter_configs
 from moldau.wire import messages as m
 
@@ -26,7 +28,8 @@ async def handle(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> 
     response = m.AlterConfigsResponse()
     if for_controller:
         remaining = m.AlterConfigsRequest(for_controller, request.validate_only)
-        response = await broker.controller_channel.call(remaining)
+        submit = partial(broker.controller.submit, alter_configs, remaining)
+        response = cast("m.AlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
     response.responses = in_request_order(
         request.resources, errors, response.responses, m.AlterConfigsResponse.AlterConfigsResourceResponse
     )

@@ -1,7 +1,7 @@
 """Envelope (key 58), version 0. A broker passes on a client's command; the answer is in the answer.
 
-Only commands that brokers forward are taken out of an envelope. The principal and the address are those of the client,
-not of the broker that forwards.
+Only commands that Kafka's brokers may forward are taken out of an envelope. The principal and the address are those of
+the client, not of the broker that forwards.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from moldau.broker.calls import ANONYMOUS, Call, Session
-from moldau.broker.forwarding import FORWARDED, address_text
+from moldau.broker.forwarding import FORWARDABLE, address_text
 from moldau.broker.registry import served_on
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, Payload
@@ -56,7 +56,7 @@ async def handle(broker: Broker, call: Call, request: m.EnvelopeRequest) -> m.En
     try:
         api_key, version, correlation_id = peek_api(frame)
         served = served_on("controller").get(api_key)
-        if api_key not in FORWARDED or served is None:
+        if api_key not in FORWARDABLE or served is None:
             return _refused(ErrorCode.INVALID_REQUEST)
         if version not in served.api.versions:
             return _refused(ErrorCode.UNSUPPORTED_VERSION)

@@ -7,12 +7,14 @@ goes through the controller and takes effect before the answer leaves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from moldau.broker import loggers
 from moldau.broker.alter_configs import check_changes, check_well_formed, in_request_order, parse_node_id, refused
 from moldau.broker.config import Change
 from moldau.broker.config.definition import ResourceType
+from moldau.broker.forwarding import carry_out_rest
 from moldau.controller.configs import incremental_alter_configs
 from moldau.controller.errors import ApiError
 from moldau.wire import ErrorCode
@@ -39,7 +41,8 @@ async def handle(
     response = m.IncrementalAlterConfigsResponse()
     if for_controller:
         remaining = m.IncrementalAlterConfigsRequest(for_controller, request.validate_only)
-        response = await broker.controller_channel.call(remaining)
+        submit = partial(broker.controller.submit, incremental_alter_configs, remaining)
+        response = cast("m.IncrementalAlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
     response.responses = in_request_order(
         request.resources,
         errors,
