@@ -1,6 +1,7 @@
 """Which offsets make a micro-batch: limits, restarts, new partitions and topics, lost ones; as Spark would ask."""
 
 import pickle
+import select
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from moldau.spark import stream_source
 from moldau.spark.admin import UnknownTopic
+from moldau.spark.client import Connection
 from moldau.spark.fetch_client import DataLost
 from moldau.spark.stream_source import StreamReader, share
+from moldau.testing import Broker
 from tests.spark.reading import rows, send, stream_reader, values
 from tests.support.clients import add_partitions, admin, create_topic, quiet, wait_for
 
@@ -250,17 +253,22 @@ def test_retention_that_overtakes_a_slow_query(reader_of: ReaderOf, bootstrap: s
     assert batch(lenient, start)[1] == [b"v7", b"v8", b"v9"]
 
 
+def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
+    """As a lag tool sees it."""
+    consumer = Consumer(quiet(bootstrap, group_id=group))
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        return found.offset if found.offset >= 0 else None
+    finally:
+        consumer.close()
+
+
 def test_progress_is_a_consumer_group(reader_of: ReaderOf, bootstrap: str) -> None:
     topic = create_topic(bootstrap)
     send(bootstrap, topic, 5)
 
     def committed(group: str) -> int | None:
-        consumer = Consumer(quiet(bootstrap, group_id=group))
-        try:
-            (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
-            return found.offset if found.offset >= 0 else None
-        finally:
-            consumer.close()
+        return committed_offset(bootstrap, group, topic)
 
     named = reader_of(subscribe=topic, kafka_group_id=f"group-of-{topic}")
     start = named.initialOffset()
@@ -277,6 +285,29 @@ def test_progress_is_a_consumer_group(reader_of: ReaderOf, bootstrap: str) -> No
     silent = reader_of(subscribe=topic, kafka_group_id=f"silent-{topic}", publishProgress=False)
     silent.latestOffset({topic: {"0": 2}}, EVERYTHING)
     assert committed(f"silent-{topic}") is None
+
+
+def test_connections_that_brokers_closed_for_idleness_are_made_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As a query with a trigger of an hour finds them each time. A pause before asking again would fail the test."""
+    with Broker({"connections.max.idle.ms": "200", "connection.failed.authentication.delay.ms": "0"}) as broker:
+        bootstrap = broker.bootstrap_servers
+        topic = create_topic(bootstrap)
+        patient = {"fetchOffset.retryIntervalMs": 600_000, "kafka.default.api.timeout.ms": 6_000_000}
+        reader = stream_reader(bootstrap, subscribe=topic, startingOffsets="earliest", kafka_group_id=topic, **patient)
+        offset, _ = batch(reader, reader.initialOffset())
+        for number in range(3):
+            send(bootstrap, topic, 1, first=number)
+            wait_for(lambda: all(map(is_closed, reader._asked()._connections.values())), "the broker closes them")
+            offset, found = batch(reader, offset)
+            assert found == [b"v%d" % number]
+            assert committed_offset(bootstrap, topic, topic) == number
+        reader.stop()
+    assert "progress" not in caplog.text
+
+
+def is_closed(connection: Connection) -> bool:
+    """Nothing was asked, so what there is to read is the end."""
+    return bool(select.select([connection._socket], [], [], 0)[0])
 
 
 def test_a_group_that_is_in_use_is_a_warning_and_no_more(

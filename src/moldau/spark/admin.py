@@ -95,7 +95,10 @@ class Cluster:
         return self._retrying(lambda: self._list_offsets(at, self._topics(names), read_committed=read_committed))
 
     def commit(self, group: str, offsets: PartitionOffsets) -> None:
-        """Store offsets for a group that has no members."""
+        """Store offsets for a group that has no members. A coordinator that is not ready is asked for a second more."""
+        self._retrying(lambda: self._commit(group, offsets), pause_s=0.2, patience_s=1.0)
+
+    def _commit(self, group: str, offsets: PartitionOffsets) -> None:
         request = FindCoordinatorRequest(key=group, key_type=0)
         found = self._any().call(request, FindCoordinatorResponse, _COORDINATOR_BY_KEY)
         if found.error_code:
@@ -195,23 +198,27 @@ class Cluster:
             connection = self._connections[address] = Connection(*address, self._settings)
         return connection
 
-    def _retrying(self, ask: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self._patience_s
+    def _retrying(self, ask: Callable[[], T], *, pause_s: float | None = None, patience_s: float | None = None) -> T:
+        pause_s = self._pause_s if pause_s is None else pause_s
+        deadline = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         attempt = 0
         while True:
             attempt += 1
             try:
                 return ask()
             except (Disconnected, BrokerError) as error:
+                had_connections = bool(self._connections)
                 self.close()
                 if isinstance(error, BrokerError) and (
                     not error.code.retriable
                     or (error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempt >= self._attempts)
                 ):
                     raise
-                if time.monotonic() + self._pause_s > deadline:
+                if attempt == 1 and had_connections and isinstance(error, Disconnected):
+                    continue  # brokers close connections that were idle for long: a new one will do
+                if time.monotonic() + pause_s > deadline:
                     raise
-                time.sleep(self._pause_s)
+                time.sleep(pause_s)
 
 
 def assigned_partitions(cluster: Cluster, options: SourceOptions) -> Topics:

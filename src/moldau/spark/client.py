@@ -41,7 +41,10 @@ class BrokerError(ClientError):
     """The broker answered with an error code."""
 
     def __init__(self, code: int, what: str) -> None:
-        self.code = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+        try:
+            self.code = ErrorCode(code)
+        except ValueError:  # from a newer Kafka
+            self.code = ErrorCode.UNKNOWN_SERVER_ERROR
         super().__init__(f"{what}: {self.code.name} ({code}). {self.code.meaning}")
 
 

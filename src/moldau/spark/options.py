@@ -166,6 +166,12 @@ def read_int(options: Mapping[str, str], name: str, *, least: int) -> int | None
     return number
 
 
+def read_int_or(options: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    """The same with a default."""
+    number = read_int(options, name, least=least)
+    return default if number is None else number
+
+
 def read_duration_ms(options: Mapping[str, str], name: str, default: str) -> float:
     """A time as Spark writes it: `15m`, `30s`, `200ms`; a bare number is in milliseconds."""
     text = options.get(name.lower(), default).strip()
@@ -250,10 +256,10 @@ def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]
         max_trigger_delay_ms=read_duration_ms(options, "maxTriggerDelay", "15m"),
         min_partitions=read_int(options, "minPartitions", least=1),
         max_records_per_partition=read_int(options, "maxRecordsPerPartition", least=1),
-        poll_timeout_ms=read_int(options, "kafkaConsumer.pollTimeoutMs", least=1) or 120_000,
-        offset_retries=read_int(options, "fetchOffset.numRetries", least=1) or 3,
-        offset_retry_interval_ms=read_int(options, "fetchOffset.retryIntervalMs", least=0) or 1_000,
-        api_timeout_ms=read_int(options, "kafka.default.api.timeout.ms", least=1) or 60_000,
+        poll_timeout_ms=read_int_or(options, "kafkaConsumer.pollTimeoutMs", 120_000, least=1),
+        offset_retries=read_int_or(options, "fetchOffset.numRetries", 3, least=1),
+        offset_retry_interval_ms=read_int_or(options, "fetchOffset.retryIntervalMs", 1_000, least=0),
+        api_timeout_ms=read_int_or(options, "kafka.default.api.timeout.ms", 60_000, least=1),
         metadata_age_ms_max=1_000 if metadata_age_ms is None else max(metadata_age_ms, 0),
         group_id=_group_id(options, kafka),
     )

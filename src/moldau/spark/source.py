@@ -13,7 +13,7 @@ from moldau.spark.admin import Cluster, Topics, assigned_partitions, require_top
 from moldau.spark.client import parse_client_settings
 from moldau.spark.fetch_client import FetchSettings, RangeToRead, read_range
 from moldau.spark.offsets import resolve
-from moldau.spark.options import OptionError, PartitionOffsets, SourceOptions, parse_batch_options, read_int
+from moldau.spark.options import OptionError, PartitionOffsets, SourceOptions, parse_batch_options, read_int_or
 from moldau.spark.ranges import cut
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def fetch_settings(options: SourceOptions) -> FetchSettings:
         read_committed=options.read_committed,
         include_headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
-        max_bytes=read_int(numbers, "kafka.max.partition.fetch.bytes", least=1) or _PARTITION_BYTES_DEFAULT,
-        max_wait_ms=read_int(numbers, "kafka.fetch.max.wait.ms", least=0) or 500,
+        max_bytes=read_int_or(numbers, "kafka.max.partition.fetch.bytes", _PARTITION_BYTES_DEFAULT, least=1),
+        max_wait_ms=read_int_or(numbers, "kafka.fetch.max.wait.ms", 500, least=0),
         timeout_s=options.poll_timeout_ms / 1000,
         check_crcs=options.kafka.get("check.crcs", "true").lower() != "false",
     )
