@@ -172,6 +172,26 @@ def test_avro_with_and_without_header_and_of_an_older_schema(spark: "SparkSessio
     }
 
 
+@pytest.mark.parametrize(
+    ("how", "parser"),
+    [
+        (model.JsonParse(schema="id int not null, n int", require={"r": "n > 1"}), "from_json("),
+        (model.CsvParse(schema="id int not null, n int", require={"r": "n > 1"}), "from_csv("),
+        (model.AvroParse(schema="x", require={"r": "n > 1"}), "decode("),
+    ],
+    ids=["json", "csv", "avro"],
+)
+def test_a_value_is_parsed_once_however_many_columns_are_asked_about(
+    spark: "SparkSession", how: model.Parse, parser: str
+) -> None:
+    fields = [{"name": name, "type": "int"} for name in ("id", "n")]
+    given = parse.Given(avro_schema=json.dumps({"type": "record", "name": "O", "fields": fields}))
+    frame = parse.parsed(records(spark, b"x").repartition(2), how, given)  # Spark calculates a local table at once
+    for rows in (parse.good(frame, ["offset"]).where("n > 5 AND id < 3"), parse.bad(frame, model.TextParse(), given)):
+        plan = rows._jdf.queryExecution().optimizedPlan().toString()
+        assert plan.count(parser) == 1, plan
+
+
 def test_with_fail_the_first_bad_record_stops_and_is_named(spark: "SparkSession") -> None:
     from pyspark.errors import PySparkException
 

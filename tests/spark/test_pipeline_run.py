@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer
 from moldau.spark.pipelines import Pipeline, PipelineError, loads, start
 from moldau.spark.pipelines.progress import read_status
 from moldau.spark.pipelines.runner import PipelineFailed
+from tests.support.clients import read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,7 @@ def file_pipeline(folder: Path, text: str) -> Pipeline:
     return loads(f"name: p\ncheckpoint: {folder}/checkpoint\n{text}", "p.yaml", folder=str(folder))
 
 
-def write_lines(file: Path, *rows: dict[str, object]) -> None:
+def write_lines(file: Path, *rows: Mapping[str, object]) -> None:
     file.parent.mkdir(exist_ok=True)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -216,6 +217,71 @@ sinks:
         counted = {row.country: row.n for row in running.spark.sql("SELECT * FROM counted").collect()}
     assert rows == {"CZ": 1}
     assert counted == {"CZ": 1, "DE": 1}
+
+
+def test_a_stateful_processor_keeps_state_by_key_over_a_restart(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / "processor_beside_the_file.py").write_text(
+        "import pandas as pd\n"
+        "from pyspark.sql.streaming import StatefulProcessor\n"
+        "class Counter(StatefulProcessor):\n"
+        "    def init(self, handle):\n"
+        "        self.seen = handle.getValueState('seen', 'n long')\n"
+        "    def handleInputRows(self, key, rows, timerValues):\n"
+        "        before = self.seen.get()[0] if self.seen.exists() else 0\n"
+        "        now = before + sum(len(frame) for frame in rows)\n"
+        "        self.seen.update((now,))\n"
+        "        yield pd.DataFrame({'who': [key[0]], 'seen': [now]})\n"
+        "    def close(self):\n"
+        "        pass\n"
+    )
+    pipeline = file_pipeline(
+        tmp_path,
+        f"""
+sources:
+  visits: {{files: visits, format: json, schema: who long}}
+steps:
+  - {{stateful: "processor_beside_the_file:Counter", key: who, output: "who long, seen long", mode: update}}
+sinks:
+  - {{database: "sqlite:///{tmp_path}/out.db", table: visitors, key: who, mode: update}}
+""",
+    )
+    for number, visitors in enumerate([(7, 8, 7), (7,)]):
+        write_lines(tmp_path / "visits" / f"{number}.json", *({"who": who} for who in visitors))
+        with start(pipeline, spark, once=True) as running:
+            assert running.wait(120)
+    with sqlite3.connect(tmp_path / "out.db") as connection:
+        assert connection.execute("SELECT who, seen FROM visitors ORDER BY who").fetchall() == [(7, 3), (8, 1)]
+
+
+def test_counts_go_to_a_topic_as_they_change_each_batch_once(
+    spark: "SparkSession", bootstrap: str, tmp_path: Path
+) -> None:
+    pipeline = file_pipeline(
+        tmp_path,
+        f"""
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+sources:
+  words: {{files: words, format: json, schema: word string}}
+steps:
+  - {{group_by: word, aggregate: {{n: count(*)}}}}
+sinks:
+  - {{name: out, topic: counts, key: word, mode: update}}
+""",
+    )
+    for number, words in enumerate([("a", "b"), ("b", "c")]):
+        write_lines(tmp_path / "words" / f"{number}.json", *({"word": word} for word in words))
+        with start(pipeline, spark, once=True) as running:
+            assert running.wait(120)
+    # As if the driver had died before Spark noted that the second batch was done: it is run again, and written once.
+    (tmp_path / "checkpoint" / "out" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "out" / "commits" / ".1.crc").unlink()
+    write_lines(tmp_path / "words" / "3.json", {"word": "d"})
+    with start(pipeline, spark, once=True) as running:
+        assert running.wait(120)
+    told = [{"a": 1, "b": 1}, {"b": 2, "c": 1}, {"d": 1}]
+    expected = sorted((word, n) for batch in told for word, n in batch.items())
+    found = [json.loads(message.value() or b"") for message in read_all(bootstrap, "counts")]
+    assert sorted((row["word"], row["n"]) for row in found) == expected
 
 
 def test_a_database_is_a_stream_of_its_new_rows(spark: "SparkSession", tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -54,7 +55,7 @@ def write_batch(
     with engine.begin() as connection:
         if replace:
             connection.execute(table.delete())
-        for chunk in _chunks(_local_rows(rows)):
+        for chunk in _chunks(_fitting(_local_rows(rows), table, _nested(rows))):
             _write_chunk(connection, table, chunk, tuple(key))
             written += len(chunk)
         note(connection, progress, app_id, batch_id)
@@ -62,11 +63,12 @@ def write_batch(
 
 
 def _local_rows(rows: DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows one partition at a time. Times travel as microseconds: Python's rows would have them in local time."""
+    """Rows one partition at a time. Times travel as microseconds: Python's rows would have them in local time.
+
+    What is nested comes as JSON text.
+    """
     times = [field.name for field in rows.schema.fields if isinstance(field.dataType, t.TimestampType)]
-    nested = [
-        field.name for field in rows.schema.fields if isinstance(field.dataType, t.StructType | t.ArrayType | t.MapType)
-    ]
+    nested = _nested(rows)
     plain = rows.withColumns(
         {name: f.unix_micros(f"`{name}`") for name in times} | {name: f.to_json(f"`{name}`") for name in nested}
     )
@@ -75,10 +77,43 @@ def _local_rows(rows: DataFrame) -> Iterator[dict[str, Any]]:
         for name in times:
             if values[name] is not None:
                 values[name] = _EPOCH + datetime.timedelta(microseconds=values[name])
-        for name in nested:
-            if values[name] is not None:
-                values[name] = json.loads(values[name])
         yield values
+
+
+def _nested(rows: DataFrame) -> list[str]:
+    kinds = t.StructType | t.ArrayType | t.MapType
+    return [field.name for field in rows.schema.fields if isinstance(field.dataType, kinds)]
+
+
+def _fitting(rows: Iterator[dict[str, Any]], table: Table, nested: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Values as the columns want them, which somebody else may have made."""
+    import sqlalchemy as sa
+
+    convert: dict[str, Callable[[Any], Any]] = {}
+    for column in table.columns:
+        kind = column.type
+        if column.name in nested and isinstance(kind, sa.JSON | sa.ARRAY):
+            convert[column.name] = json.loads
+        elif isinstance(kind, sa.DateTime) and not kind.timezone:
+            # Otherwise the database would translate it, to whatever time zone its session has.
+            convert[column.name] = _in_utc
+        elif isinstance(kind, sa.Uuid):
+            convert[column.name] = _uuid
+        elif isinstance(kind, sa.LargeBinary):
+            convert[column.name] = bytes
+    for row in rows:
+        for name, converted in convert.items():
+            if row.get(name) is not None:
+                row[name] = converted(row[name])
+        yield row
+
+
+def _in_utc(value: Any) -> Any:
+    return value.replace(tzinfo=None) if isinstance(value, datetime.datetime) else value
+
+
+def _uuid(value: Any) -> Any:
+    return uuid.UUID(value) if isinstance(value, str) else value
 
 
 def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -152,8 +187,20 @@ def progress_table(engine: Engine) -> Table:
         Column("query_id", String(_KEY_TEXT_LENGTH), primary_key=True),
         Column("batch_id", BigInteger, nullable=False),
     )
-    table.create(engine, checkfirst=True)
+    _create(engine, table)
     return table
+
+
+def _create(engine: Engine, table: Table) -> None:
+    """Make the table. Two queries may find at the same time that it is missing."""
+    from sqlalchemy import inspect
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        table.create(engine, checkfirst=True)
+    except DBAPIError:
+        if not inspect(engine).has_table(table.name, schema=table.schema):
+            raise
 
 
 def _last_batch(connection: Connection, progress: Table, app_id: str) -> int:
@@ -185,9 +232,8 @@ def _table(engine: Engine, name: str, schema: t.StructType, key: tuple[str, ...]
             Column(field.name, _sql_type(field.dataType, field.name in key), primary_key=field.name in key)
             for field in schema.fields
         ]
-        table = Table(table_name, metadata, *columns)
-        table.create(engine, checkfirst=True)
-        return table
+        _create(engine, Table(table_name, metadata, *columns, **_table_options(engine)))
+        metadata = MetaData(schema=schema_name or None)
     table = Table(table_name, metadata, autoload_with=engine)
     new = [field for field in schema.fields if field.name not in table.c]
     if not new:
@@ -202,9 +248,22 @@ def _table(engine: Engine, name: str, schema: t.StructType, key: tuple[str, ...]
     return Table(table_name, MetaData(schema=schema_name or None), autoload_with=engine)
 
 
+def _table_options(engine: Engine) -> dict[str, Any]:
+    """MariaDB and MySQL: all of Unicode, and texts are equal only if they are the same, as they are to Spark."""
+    dialect: Any = engine.dialect
+    if dialect.name not in ("mysql", "mariadb"):
+        return {}
+    collation = "utf8mb4_nopad_bin" if dialect.is_mariadb else "utf8mb4_0900_bin"
+    options = {"engine": "InnoDB", "charset": "utf8mb4", "collate": collation}
+    return {f"{dialect.name}_{name}": value for name, value in options.items()}
+
+
 def _sql_type(data_type: t.DataType, in_key: bool) -> Any:
     import sqlalchemy as sa
+    from sqlalchemy.dialects import mysql
 
+    # MariaDB and MySQL cut at 64 KB, and seconds at the point, unless told otherwise.
+    both = ("mysql", "mariadb")
     simple: Mapping[type[t.DataType], Any] = {
         t.BooleanType: sa.Boolean(),
         t.ByteType: sa.SmallInteger(),
@@ -214,12 +273,12 @@ def _sql_type(data_type: t.DataType, in_key: bool) -> Any:
         t.FloatType: sa.Float(24),
         t.DoubleType: sa.Float(53),
         t.DateType: sa.Date(),
-        t.TimestampType: sa.DateTime(timezone=True),
-        t.TimestampNTZType: sa.DateTime(),
-        t.BinaryType: sa.LargeBinary(),
+        t.TimestampType: sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *both),
+        t.TimestampNTZType: sa.DateTime().with_variant(mysql.DATETIME(fsp=6), *both),
+        t.BinaryType: sa.LargeBinary().with_variant(mysql.LONGBLOB(), *both),
     }
     if isinstance(data_type, t.StringType):
-        return sa.String(_KEY_TEXT_LENGTH) if in_key else sa.Text()
+        return sa.Text().with_variant(mysql.VARCHAR(_KEY_TEXT_LENGTH) if in_key else mysql.LONGTEXT(), *both)
     if isinstance(data_type, t.DecimalType):
         return sa.Numeric(data_type.precision, data_type.scale)
     return simple.get(type(data_type), sa.JSON())

@@ -43,7 +43,7 @@ def settle_seconds(duration: str) -> float:
 
 
 class DatabaseDataSource(DataSource):
-    """`format("moldau-database")`: options url, query, cursor, settle (seconds), rows (of a batch)."""
+    """`format("moldau-database")`: options url, query, table, cursor, settle (seconds), rows (of a batch)."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,7 +56,13 @@ class DatabaseDataSource(DataSource):
             result = connection.execute(text(f"SELECT * FROM ({self.options['query']}) q"))  # noqa: S608 - the user's own
             names = list(result.keys())
             sample = result.fetchmany(100)
-        return StructType([StructField(name, _type_of([row[i] for row in sample])) for i, name in enumerate(names)])
+        declared = _declared(self.options)
+        return StructType(
+            [
+                StructField(name, declared.get(name) or _type_of([row[i] for row in sample]))
+                for i, name in enumerate(names)
+            ]
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _TableReader(self.options, schema)
@@ -70,6 +76,39 @@ def _engine(url: str) -> Any:
     from sqlalchemy.pool import NullPool
 
     return create_engine(url, poolclass=NullPool)
+
+
+def _declared(options: Mapping[str, str]) -> dict[str, DataType]:
+    """The types a table says its columns have: known even while it is empty. SQLite's mean nothing."""
+    import sqlalchemy as sa
+    from sqlalchemy.dialects.mysql import TINYINT
+
+    engine = _engine(options["url"])
+    schema, _, table = options.get("table", "").rpartition(".")
+    if not table or engine.dialect.name == "sqlite":
+        return {}
+    found: dict[str, DataType] = {}
+    for column in sa.inspect(engine).get_columns(table, schema=schema or None):
+        match column["type"]:
+            case sa.Boolean() | TINYINT(display_width=1):
+                found[column["name"]] = BooleanType()
+            case sa.Integer():
+                found[column["name"]] = LongType()
+            case sa.Float():
+                found[column["name"]] = DoubleType()
+            case sa.Numeric(precision=int() as precision, scale=int() as scale) if precision <= 38:
+                found[column["name"]] = DecimalType(precision, scale)
+            case sa.DateTime():
+                found[column["name"]] = TimestampType()
+            case sa.Date():
+                found[column["name"]] = DateType()
+            case sa.LargeBinary():
+                found[column["name"]] = BinaryType()
+            case sa.String() | sa.JSON() | sa.Uuid():
+                found[column["name"]] = StringType()
+            case _:
+                pass
+    return found
 
 
 def _type_of(values: list[Any]) -> DataType:
@@ -118,10 +157,9 @@ def _read(options: Mapping[str, str], schema: StructType, part: _Range) -> Itera
     arrow = to_arrow_schema(schema, timezone="UTC")
     with _engine(options["url"]).connect() as connection:
         result = connection.execution_options(stream_results=True).execute(text(query), values)
-        while rows := result.fetchmany(_CHUNK_ROWS):
+        while rows := result.mappings().fetchmany(_CHUNK_ROWS):
             columns = [
-                pa.array([_converted(getattr(row, field.name), field.type) for row in rows], field.type)
-                for field in arrow
+                pa.array([_converted(row[field.name], field.type) for row in rows], field.type) for field in arrow
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
@@ -130,7 +168,6 @@ def _converted(value: Any, arrow_type: Any) -> Any:
     """What drivers give differently: SQLite has no times and booleans, PostgreSQL has UUIDs and JSON as objects."""
     import datetime
     import json
-    import uuid
 
     import pyarrow as pa
 
@@ -144,7 +181,7 @@ def _converted(value: Any, arrow_type: Any) -> Any:
     if pa.types.is_boolean(arrow_type):
         return bool(value)
     if pa.types.is_string(arrow_type) and not isinstance(value, str):
-        return str(value) if isinstance(value, uuid.UUID) else json.dumps(value, default=str)
+        return json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
     if pa.types.is_binary(arrow_type) and isinstance(value, memoryview):
         return bytes(value)
     return value
@@ -191,6 +228,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         query = f"SELECT max({self._options['cursor']}) FROM ({self._options['query']}) q"  # noqa: S608 - the user's own
         with _engine(self._options["url"]).connect() as connection:
             found = connection.execute(text(query)).scalar()
+        if found is not None and int(found) != found:
+            raise ValueError(
+                f"the cursor {self._options['cursor']!r} is {found!r}: it has to be a whole number that only grows, "
+                "such as an identity or a sequence"
+            )
         return -1 if found is None else int(found)
 
     def _settled(self) -> int:

@@ -7,7 +7,7 @@ because a step sees only what stands above it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from moldau.spark.pipelines import model
@@ -82,7 +82,8 @@ def resolve(pipeline: model.Pipeline) -> tuple[Graph, list[Problem]]:
         if name in sources or name in steps:
             problems.append(Problem(step.where.of("name"), f"the name {name!r} is taken", "choose another"))
         known = (*sources, *steps)
-        inputs = _inputs(step, last, known, problems)
+        below = {other.name for other in pipeline.steps[number - 1 :] if other.name}
+        inputs = _inputs(step, last, known, problems, below)
         steps[name] = Part(name, step, inputs)
         last = name
     sinks: dict[str, Part] = {}
@@ -101,8 +102,17 @@ def resolve(pipeline: model.Pipeline) -> tuple[Graph, list[Problem]]:
     return Graph(sources, steps, sinks), problems
 
 
+def _instead(name: str, known: tuple[str, ...], below: Collection[str]) -> str:
+    return f"{name!r} stands below: move it up" if name in below else did_you_mean(name, known)
+
+
 def _from(
-    name: str, last: str, known: tuple[str, ...], item: model.Step | model.Sink, problems: list[Problem]
+    name: str,
+    last: str,
+    known: tuple[str, ...],
+    item: model.Step | model.Sink,
+    problems: list[Problem],
+    below: Collection[str] = (),
 ) -> tuple[str, ...]:
     chosen = name or last
     if not chosen:
@@ -112,18 +122,20 @@ def _from(
         return ()
     if chosen not in known:
         problems.append(
-            Problem(item.where.of("from"), f"nothing above is called {chosen!r}", did_you_mean(chosen, known))
+            Problem(item.where.of("from"), f"nothing above is called {chosen!r}", _instead(chosen, known, below))
         )
         return ()
     return (chosen,)
 
 
-def _inputs(step: model.Step, last: str, known: tuple[str, ...], problems: list[Problem]) -> tuple[str, ...]:
+def _inputs(
+    step: model.Step, last: str, known: tuple[str, ...], problems: list[Problem], below: set[str]
+) -> tuple[str, ...]:
     if isinstance(step, model.SqlStep):
         tables = sql_tables(step.sql)
         for table in tables:
             if table not in known:
-                fix = did_you_mean(table, known)
+                fix = _instead(table, known, below)
                 problems.append(
                     Problem(step.where.of("sql"), f"the SQL reads {table!r}, which nothing above is called", fix)
                 )
@@ -131,12 +143,12 @@ def _inputs(step: model.Step, last: str, known: tuple[str, ...], problems: list[
     if isinstance(step, model.UnionStep):
         found: list[str] = []
         for name in step.union:
-            found.extend(_from(name, "", known, step, problems))
+            found.extend(_from(name, "", known, step, problems, below))
         return tuple(found)
-    inputs = _from(step.from_, last, known, step, problems)
+    inputs = _from(step.from_, last, known, step, problems, below)
     if isinstance(step, model.JoinStep):
         if step.join not in known:
-            fix = did_you_mean(step.join, known)
+            fix = _instead(step.join, known, below)
             problems.append(Problem(step.where.of("join"), f"nothing above is called {step.join!r}", fix))
             return inputs
         return (*inputs, step.join)

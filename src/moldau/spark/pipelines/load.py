@@ -130,7 +130,8 @@ class _Reader:
         if node is None or (isinstance(node, Scalar) and node.is_null):
             return ()
         if not isinstance(node, Sequence):
-            self.say(node.mark, f"`{what}s` is a list", "begin each with a dash: `- sql: SELECT …`")
+            example = "sql: SELECT …" if what == "step" else "topic: results"
+            self.say(node.mark, f"`{what}s` is a list", f"begin each with a dash: `- {example}`")
             return ()
         return tuple(self.chosen(each, what, classes) for each in node.items)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RAW, ERROR, EXTRA = "_raw", "_error", "_extra"
-_CORRUPT, _PARSED = "_corrupt", "_parsed"
+_CORRUPT, _PARSED, _FENCE = "_corrupt", "_parsed", "_fence"
 # Reasons Spark cannot give: Python looks at the value.
 _UNEXPLAINED_JSON, _UNEXPLAINED_CSV = "?json", "?csv"
 
@@ -106,6 +106,20 @@ def _text_error() -> Column:
     return f.when(~f.is_valid_utf8(_value()), f.lit("not UTF-8 text"))
 
 
+def _parsed_once(packed: DataFrame, value: Column) -> DataFrame:
+    """`_raw` and `_parsed`, and beside them something that is not deterministic: Spark moves no filter below that.
+
+    Otherwise the filter on `_error`, and every filter of the user's, would take a copy of the parser with it for each
+    column it asks about, and a value would be parsed several times.
+    """
+    return packed.select(RAW, value.alias(_PARSED), f.spark_partition_id().alias(_FENCE))
+
+
+def _fenced(error: Column) -> Column:
+    """The error as it is. It mentions the fence, which would be removed if nobody asked for it."""
+    return f.when(f.col(_FENCE) >= 0, error)
+
+
 # ---- JSON and CSV ---------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +148,7 @@ def _missing(schema: t.StructType) -> Column:
 def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
     schema = schema_of(parse, given)
     options = {**parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    frame = packed.withColumn(_PARSED, f.from_json(_text(), _with_corrupt(schema), options))
+    frame = _parsed_once(packed, f.from_json(_text(), _with_corrupt(schema), options))
     known = f.array(*(f.lit(name) for name in schema.names))
     error = (
         f.when(f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), f.lit(_UNEXPLAINED_JSON))
@@ -150,18 +164,18 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
     if parse.new_columns == "evolve":
         every = f.from_json(_text(), t.MapType(t.StringType(), t.StringType()))
         columns.append(f.map_filter(every, lambda key, _: ~f.array_contains(known, key)).alias(EXTRA))
-    return frame.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+    return frame.select(*columns, RAW, _fenced(f.coalesce(_text_error(), error)).alias(ERROR))
 
 
 def _csv(packed: DataFrame, parse: model.CsvParse) -> DataFrame:
     schema = parse_schema(parse.schema)
     options = {**parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     ddl = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in _with_corrupt(schema).fields)
-    frame = packed.withColumn(_PARSED, f.from_csv(_text(), ddl, options))
+    frame = _parsed_once(packed, f.from_csv(_text(), ddl, options))
     bad_line = f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
     error = f.when(bad_line, f.lit(_UNEXPLAINED_CSV)).otherwise(_missing(schema))
     columns = [f.col(f"{_PARSED}.`{name}`").alias(name) for name in schema.names]
-    return frame.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+    return frame.select(*columns, RAW, _fenced(f.coalesce(_text_error(), error)).alias(ERROR))
 
 
 def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
@@ -286,9 +300,9 @@ def _avro(packed: DataFrame, parse: model.AvroParse, given: Given) -> DataFrame:
                 [pa.array(records, record_type), pa.array(errors, pa.string())], ["record", "error"]
             )
 
-    frame = packed.withColumn(_PARSED, _arrow_udf(decode, returns)(_value()))
+    frame = _parsed_once(packed, _arrow_udf(decode, returns)(_value()))
     columns = [f.col(f"{_PARSED}.record.`{name}`").alias(name) for name in schema.names]
-    return frame.select(*columns, RAW, f.col(f"{_PARSED}.error").alias(ERROR))
+    return frame.select(*columns, RAW, _fenced(f.col(f"{_PARSED}.error")).alias(ERROR))
 
 
 # ---- rules ----------------------------------------------------------------------------------------------------------

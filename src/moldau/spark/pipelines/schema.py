@@ -43,6 +43,31 @@ _OTHERS = ("decimal(p,s)", "array<…>", "map<…,…>", "struct<name:type,…>"
 _TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][\w$-]*)|(\d+)|([<>(),:]))")
 
 
+# What other systems call them.
+_ELSEWHERE = {
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+    "text": "string",
+    "str": "string",
+    "varchar": "string",
+    "char": "string",
+    "uuid": "string",
+    "json": "string",
+    "bool": "boolean",
+    "bytes": "binary",
+    "number": "double",
+    "money": "decimal(12,2)",
+    "int64": "bigint",
+    "int32": "int",
+    "list": "array<…>",
+    "object": "struct<name:type,…>",
+}
+
+
+def _elsewhere(name: str) -> str:
+    return f"write {_ELSEWHERE[name]!r}" if name in _ELSEWHERE else ""
+
+
 class _Parser:
     """Recursive descent over the tokens of one schema."""
 
@@ -119,7 +144,7 @@ class _Parser:
             inner = self.columns(">")
             self.expect(">")
             return inner
-        raise SchemaError(f"unknown type {word!r}; {did_you_mean(name, [*_PRIMITIVES, *_OTHERS])}")
+        raise SchemaError(f"unknown type {word!r}; {_elsewhere(name) or did_you_mean(name, [*_PRIMITIVES, *_OTHERS])}")
 
     def _decimal(self) -> t.DecimalType:
         if self.peek() != "(":

@@ -23,6 +23,7 @@ from moldau.spark.pipelines import model
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.parse import EXTRA
 from moldau.spark.pipelines.sources import kafka_options
+from moldau.spark.sink import foreach_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -77,6 +78,10 @@ def _path(pipeline: model.Pipeline, path: str) -> str:
 # ---- topics ---------------------------------------------------------------------------------------------------------
 
 
+def topic_options(pipeline: model.Pipeline, sink: model.TopicSink) -> dict[str, str]:
+    return kafka_options(pipeline) | {"topic": sink.topic, "delivery": sink.delivery} | dict(sink.options)
+
+
 def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> DataStreamWriter:
     columns = [_value(rows, sink.value).alias("value")]
     if sink.key:
@@ -87,8 +92,11 @@ def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> 
             for name, text in sink.headers.items()
         )
         columns.append(f.array(*pairs).alias("headers"))
-    options = kafka_options(pipeline) | {"topic": sink.topic, "delivery": sink.delivery} | dict(sink.options)
-    return rows.select(*columns).writeStream.format("moldau").options(**options)
+    options = topic_options(pipeline, sink)
+    writing = rows.select(*columns).writeStream
+    if sink.mode == "update":  # Spark lets Python's sinks append and write the complete result only
+        return writing.foreachBatch(foreach_batch(options))
+    return writing.format("moldau").options(**options)
 
 
 def _bytes_or_text(rows: DataFrame, expression: str) -> Column:

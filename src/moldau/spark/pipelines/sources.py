@@ -72,7 +72,7 @@ def kafka_options(pipeline: model.Pipeline) -> dict[str, str]:
     return {"kafka.bootstrap.servers": pipeline.bootstrap_servers, **own}
 
 
-def _topic_options(
+def topic_options(
     pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource, *, headers: bool
 ) -> dict[str, str]:
     options = kafka_options(pipeline)
@@ -107,13 +107,13 @@ def _topic(
     group: str,
 ) -> Opened:
     headers = "headers" in source.metadata
-    options = _topic_options(pipeline, source, headers=headers)
+    options = topic_options(pipeline, source, headers=headers)
     as_table = isinstance(source, model.TopicSource) and source.as_table
     if as_table:
         records = _newest(spark.read.format("moldau").options(**options).load())
     else:
         options["kafka.group.id"] = group
-        records = spark.readStream.format("moldau").options(**options, **_start_options(source)).load()
+        records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
     how = source.parse
     if how is None:
         return Opened(records)
@@ -124,9 +124,9 @@ def _topic(
     rows = parse.good(frame, source.metadata)
     if how.on_error == "drop" or as_table:
         return Opened(rows)
-    options = _topic_options(pipeline, source, headers=True)
+    options = topic_options(pipeline, source, headers=True)
     options["kafka.group.id"] = group
-    again = spark.readStream.format("moldau").options(**options, **_start_options(source)).load()
+    again = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
     return Opened(rows, parse.bad(parse.parsed(again, how, given), how, given))
 
 
@@ -179,7 +179,7 @@ def _sampled(
     kept = store.read_json(pipeline.checkpoint_folder, file)
     if kept is not None:
         return kept
-    options = _topic_options(pipeline, source, headers=False)
+    options = topic_options(pipeline, source, headers=False)
     sample = spark.read.format("moldau").options(**options).load().select("value").limit(count).collect()
     found = found_in([None if row.value is None else bytes(row.value) for row in sample])
     if not found:
@@ -228,6 +228,7 @@ def _database(spark: SparkSession, source: model.DatabaseSource) -> DataFrame:
     options = {
         "url": source.database,
         "query": source.query or f"SELECT * FROM {source.table}",  # noqa: S608 - the user's own table
+        "table": source.table,
         "cursor": source.cursor,
         "settle": str(settle_seconds(source.settle)),
         "rows": str(source.rows_per_batch),

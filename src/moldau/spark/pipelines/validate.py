@@ -18,12 +18,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 
+from moldau.spark.pipelines import columns as column_names
 from moldau.spark.pipelines import model
+from moldau.spark.pipelines.columns import Columns, of_parse, of_source
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
 from moldau.spark.pipelines.functions import FunctionError, find
 from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
-from moldau.spark.pipelines.schema import SchemaError, parse_schema, parse_type, spark_type_of_avro
+from moldau.spark.pipelines.schema import SchemaError, parse_type, spark_type_of_avro
 
 Problems = Iterator[Problem]
 
@@ -40,7 +42,7 @@ def validate(pipeline: model.Pipeline) -> Graph:
         problems += _sink(pipeline, sink)
     problems += _functions(pipeline)
     if not problems:
-        problems += _streaming(graph)
+        problems += [*_streaming(graph), *column_names.problems(graph)]
     if problems:
         raise PipelineError(problems)
     return graph
@@ -56,6 +58,7 @@ def _whole(pipeline: model.Pipeline) -> Problems:
             "the pipeline uses topics but does not say where the cluster is",
             "add `kafka:` with `bootstrap.servers: HOST:PORT`",
         )
+    yield from _cluster(pipeline)
     if not pipeline.sources:
         yield Problem(pipeline.where.of("sources"), "the pipeline has no source")
     if not pipeline.sinks:
@@ -67,6 +70,49 @@ def _whole(pipeline: model.Pipeline) -> Problems:
             f"dead letters go to {pipeline.dead_letter_topic!r}, which is also a source: they would go round",
             "choose another topic",
         )
+
+
+def _cluster(pipeline: model.Pipeline) -> Problems:
+    mark = pipeline.where.of("kafka")
+    for address in filter(None, map(str.strip, pipeline.bootstrap_servers.split(","))):
+        if not re.fullmatch(r".+:\d{1,5}", address):
+            yield Problem(mark, f"{address!r} has no port", f"write `bootstrap.servers: {address}:9092`, for example")
+    for name in pipeline.kafka:
+        if "_" in name:
+            yield Problem(mark, f"no client setting is called {name!r}", f"write {name.replace('_', '.')!r}")
+    for name in pipeline.spark:
+        if not name.startswith("spark."):
+            yield Problem(
+                pipeline.where.of("spark"),
+                f"{name!r} is not a setting of Spark: all begin with `spark.`",
+                f"write `spark.sql.{name.removeprefix('sql.')}`, for example",
+            )
+
+
+def _topic_options(
+    pipeline: model.Pipeline, item: model.TopicSource | model.PatternSource | model.TopicSink
+) -> Problems:
+    """What the source or the sink itself says about its options."""
+    from moldau.spark import options, sink_options
+    from moldau.spark.pipelines import sinks, sources
+
+    if not pipeline.bootstrap_servers:
+        return  # is said elsewhere
+    try:
+        match item:
+            case model.TopicSink():
+                sink_options.sink_options(sinks.topic_options(pipeline, item))
+            case model.TopicSource(as_table=True):
+                options.parse_batch_options(sources.topic_options(pipeline, item, headers=False))
+            case _:
+                options.parse_stream_options(sources.topic_options(pipeline, item, headers=False))
+    except options.OptionError as error:
+        yield Problem(item.where.of("options"), str(error))
+
+
+def _topic_name(topic: str, mark: Mark) -> Problems:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+        yield Problem(mark, f"{topic!r} cannot be a topic", "use letters, digits, '.', '_', '-'")
 
 
 def _topics(source: model.TopicSource) -> list[str]:
@@ -92,7 +138,7 @@ def _source(pipeline: model.Pipeline, name: str, source: model.Source) -> Proble
             yield from _needs("deltalake", "delta", source.where.of("delta"))
         case _:
             pass
-    columns = _columns_of(source)
+    columns = of_source(source)
     watermark = None if isinstance(source, model.DatabaseSource | model.DeltaSource) else source.watermark
     if watermark is not None:
         yield from _watermark(watermark, columns)
@@ -111,6 +157,11 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
         yield from _compiles(source.topic_pattern, source.where.of("topic_pattern"))
     elif not _topics(source):
         yield Problem(source.where.of("topic"), "`topic` is empty", "name a topic")
+    else:
+        for topic in _topics(source):
+            yield from _topic_name(topic, source.where.of("topic"))
+    if isinstance(source, model.PatternSource) or _topics(source):
+        yield from _topic_options(pipeline, source)
     if source.parse is not None:
         yield from _parse(pipeline, source.parse)
 
@@ -128,7 +179,7 @@ def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:
             yield from _log(pipeline, parse)
         case _:
             pass
-    columns = _columns_of_parse(parse)
+    columns = of_parse(parse)
     for rule, condition in parse.require.items():
         yield from _expression(condition, parse.where.of("require"), f"rule {rule!r}")
         words = [word for word in sql_tokens(condition) if re.fullmatch(r"[a-z_]\w*", word)]
@@ -232,7 +283,7 @@ def _compiles(pattern: str, mark: Mark) -> Problems:
         yield Problem(mark, f"not a regular expression: {error}")
 
 
-def _watermark(watermark: model.Watermark, columns: set[str] | None) -> Problems:
+def _watermark(watermark: model.Watermark, columns: Columns | None) -> Problems:
     if not watermark.column:
         yield Problem(
             watermark.where.mark, "the watermark has no `column`", "name the column with the time of the event"
@@ -243,50 +294,6 @@ def _watermark(watermark: model.Watermark, columns: set[str] | None) -> Problems
             f"there is no column {watermark.column!r}",
             did_you_mean(watermark.column, columns),
         )
-
-
-def _columns_of(source: model.Source) -> set[str] | None:
-    """The columns, where the file alone tells them."""
-    match source:
-        case model.TopicSource() | model.PatternSource():
-            own = {f"_{each}" for each in source.metadata}
-            if source.parse is None:
-                return {*model.METADATA, "value", "timestampType"}
-            columns = _columns_of_parse(source.parse)
-            return None if columns is None else columns | own
-        case model.RateSource():
-            return {"timestamp", "value"}
-        case model.FileSource() if source.schema:
-            return _schema_columns(source.schema)
-        case _:
-            return None
-
-
-def _columns_of_parse(parse: model.Parse) -> set[str] | None:
-    try:
-        match parse:
-            case model.JsonParse() | model.CsvParse() if parse.schema not in ("", "sample"):
-                return _schema_columns(parse.schema)
-            case model.RegexParse():
-                return set(group_names(parse.pattern))
-            case model.LogParse():
-                names = set(group_names(line_pattern(parse.line)))
-                return names | (
-                    {"template", "template_id", "parameters"} if parse.templates or parse.templates_file else set()
-                )
-            case model.TextParse():
-                return {parse.column}
-            case _:
-                return None
-    except PatternError:
-        return None
-
-
-def _schema_columns(text: str) -> set[str] | None:
-    try:
-        return set(parse_schema(text).names)
-    except SchemaError:
-        return None
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
@@ -380,10 +387,8 @@ def _expression(sql: str, mark: Mark, what: str) -> Problems:
 def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
     match sink:
         case model.TopicSink():
-            if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", sink.topic):
-                yield Problem(
-                    sink.where.of("topic"), f"{sink.topic!r} cannot be a topic", "use letters, digits, '.', '_', '-'"
-                )
+            yield from _topic_name(sink.topic, sink.where.of("topic"))
+            yield from _topic_options(pipeline, sink)
         case model.DeltaSink():
             yield from _needs("deltalake", "delta", sink.where.of("delta"))
         case model.IcebergSink():
@@ -412,6 +417,13 @@ def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
             pass
 
 
+_DRIVERS = {
+    "MySQLdb": "write mysql+pymysql://…, and pip install pymysql",
+    "psycopg2": "write postgresql+psycopg://…, and pip install 'psycopg[binary]'",
+    "psycopg": "pip install 'psycopg[binary]'",
+}
+
+
 def _database_url(url: str, mark: Mark) -> Problems:
     missing = list(_needs("sqlalchemy", "sql", mark))
     if missing:
@@ -422,14 +434,15 @@ def _database_url(url: str, mark: Mark) -> Problems:
 
     try:
         make_url(url).get_dialect().import_dbapi()
-    except SQLAlchemyError:
+    except (SQLAlchemyError, ValueError):
         yield Problem(
             mark,
-            "not the URL of a database SQLAlchemy knows",
-            "write postgresql+psycopg://user@host/name or sqlite:///file.db",
+            "this is Java's kind of URL" if url.startswith("jdbc:") else "not the URL of a database SQLAlchemy knows",
+            "write postgresql+psycopg://user@host/name, mysql+pymysql://user@host/name or sqlite:///file.db",
         )
     except ImportError as error:
-        yield Problem(mark, f"the database's driver is missing: {error.name}", f"pip install {error.name}")
+        fix = _DRIVERS.get(error.name or "", f"pip install {error.name}")
+        yield Problem(mark, f"the database's driver is missing: {error.name}", fix)
 
 
 def _needs(package: str, extra: str, mark: Mark) -> Problems:
