@@ -9,14 +9,13 @@ whose content is not flushed, since it is deleted anyway. Give a `data_dir` to k
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import shutil
 import tempfile
-import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from moldau.testing.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -98,11 +97,8 @@ class Broker:
     ) -> None:
         """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not."""
         self._inner = AsyncBroker(settings, data_dir=data_dir, port=port)
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped: asyncio.Event | None = None
-        self._started = threading.Event()
-        self._failure: BaseException | None = None
+        self._thread = LoopThread("moldau-broker")
+        self._is_running = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -118,45 +114,25 @@ class Broker:
         return self._inner.node
 
     def start(self) -> Self:
-        if self._thread is not None:
+        if self._thread.is_started:
             raise RuntimeError("this broker was started before; make a new one")
-        self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
         self._thread.start()
-        if not self._started.wait(_START_SECONDS_MAX):
-            raise TimeoutError(f"the broker did not start within {_START_SECONDS_MAX} seconds")
-        if self._failure is not None:
-            raise self._failure
+        try:
+            self._thread.run(self._inner.start(), _START_SECONDS_MAX)
+        except BaseException:
+            self._thread.end()
+            raise
+        self._is_running = True
         return self
 
     def stop(self) -> None:
         """Shut down cleanly. Stopping twice is fine."""
-        thread, loop, stopped = self._thread, self._loop, self._stopped
-        if thread is None or loop is None or stopped is None:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(stopped.set)
-        thread.join()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    def _run(self) -> None:
-        from moldau.net import new_event_loop
-
-        try:
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._live())
-        except BaseException as error:  # shown to whoever started or stops it
-            self._failure = error
-        finally:
-            self._started.set()
-
-    async def _live(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
-        async with self._inner:
-            self._started.set()
-            await self._stopped.wait()
+        if self._is_running:
+            self._is_running = False
+            try:
+                self._thread.run(self._inner.stop(), None)
+            finally:
+                self._thread.end()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -11,15 +11,15 @@ they left behind. For tests that kill processes, run `moldau cluster`.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import shutil
 import socket
 import tempfile
-import threading
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from moldau.testing.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -147,9 +147,7 @@ class Cluster:
         self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None
     ) -> None:
         self.inner = AsyncCluster(nodes, settings, data_dir=data_dir)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="moldau-cluster", daemon=True)
-        self._is_ready = threading.Event()
+        self._thread = LoopThread("moldau-cluster")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -160,19 +158,16 @@ class Cluster:
 
     def start(self) -> Self:
         self._thread.start()
-        self._is_ready.wait()
         try:
             self.run(self.inner.start())
         except BaseException:
-            self._end()
+            self._thread.end()
             raise
         return self
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float = _START_SECONDS_MAX) -> T:
         """Do something on the cluster's loop, and wait for it."""
-        assert self._loop is not None
-        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(timeout)
+        return self._thread.run(work, timeout)
 
     def start_node(self, number: int) -> None:
         self.run(self.inner.start_node(number))
@@ -196,24 +191,7 @@ class Cluster:
         try:
             self.run(self.inner.stop())
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        from moldau.net import new_event_loop
-
-        self._loop = loop = new_event_loop()
-        asyncio.set_event_loop(loop)
-        self._is_ready.set()
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            self._thread.end()
 
     def __enter__(self) -> Self:
         return self.start()
