@@ -7,8 +7,8 @@ resource exists, and that min.insync.replicas must mean the same on every broker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from moldau.controller.context import MIN_INSYNC_REPLICAS, ControllerContext, ControllerResult
 from moldau.controller.errors import ApiError
@@ -36,23 +36,11 @@ def incremental_alter_configs(
     image: ClusterImage, request: m.IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[m.IncrementalAlterConfigsResponse]:
     response = m.IncrementalAlterConfigsResponse()
-    records: list[Message] = []
-    duplicates = _duplicates((r.resource_type, r.resource_name) for r in request.resources)
-    answered: set[ConfigResource] = set()
-    for asked in request.resources:
-        resource = ConfigResource(asked.resource_type, asked.resource_name)
-        if resource in answered:
-            continue
-        answered.add(resource)
-        result = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
-        )
-        try:
-            _check_resource(resource, duplicates)
-            records += _incremental_records(image, context, resource, asked.configs)
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
+
+    def records_for(asked: m.IncrementalAlterConfigsRequest.AlterConfigsResource) -> list[Message]:
+        return _incremental_records(image, context, _resource(asked), asked.configs)
+
+    records = _each_once(request.resources, response, records_for)
     records += clear_elr_records(image, records)
     return ControllerResult(response, [] if request.validate_only else records)
 
@@ -62,34 +50,62 @@ def alter_configs(
 ) -> ControllerResult[m.AlterConfigsResponse]:
     """The old way: what the request does not mention is removed."""
     response = m.AlterConfigsResponse()
-    records: list[Message] = []
-    duplicates = _duplicates((r.resource_type, r.resource_name) for r in request.resources)
-    answered: set[ConfigResource] = set()
-    for asked in request.resources:
-        resource = ConfigResource(asked.resource_type, asked.resource_name)
-        if resource in answered:
-            continue
-        answered.add(resource)
-        result = m.AlterConfigsResponse.AlterConfigsResourceResponse(
-            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
-        )
-        try:
-            _check_resource(resource, duplicates)
-            _check_keys([config.name for config in asked.configs], [c.name for c in asked.configs if c.value is None])
-            wanted: dict[str, str | None] = dict.fromkeys(image.config(*resource))
-            wanted |= {config.name: config.value for config in asked.configs}
-            records += setting_records(image, context, resource, wanted)
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
+
+    def records_for(asked: m.AlterConfigsRequest.AlterConfigsResource) -> list[Message]:
+        resource = _resource(asked)
+        _check_keys([config.name for config in asked.configs], [c.name for c in asked.configs if c.value is None])
+        wanted: dict[str, str | None] = dict.fromkeys(image.config(*resource))
+        wanted |= {config.name: config.value for config in asked.configs}
+        return setting_records(image, context, resource, wanted)
+
+    records = _each_once(request.resources, response, records_for)
     records += clear_elr_records(image, records)
     return ControllerResult(response, [] if request.validate_only else records)
 
 
-def _duplicates(resources: Iterable[tuple[int, str]]) -> set[ConfigResource]:
+class _Asked(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+AskedT = TypeVar("AskedT", bound=_Asked)
+
+
+def _resource(asked: _Asked) -> ConfigResource:
+    return ConfigResource(asked.resource_type, asked.resource_name)
+
+
+def _each_once(
+    resources: Sequence[AskedT],
+    response: m.AlterConfigsResponse | m.IncrementalAlterConfigsResponse,
+    records_for: Callable[[AskedT], list[Message]],
+) -> list[Message]:
+    """The records of all resources that may change, and one answer for each of them; `records_for` raises ApiError."""
+    records: list[Message] = []
+    duplicates = _duplicates(_resource(each) for each in resources)
+    answered: set[ConfigResource] = set()
+    answers: list[Any] = response.responses
+    for asked in resources:
+        resource = _resource(asked)
+        if resource in answered:
+            continue
+        answered.add(resource)
+        result = type(response).AlterConfigsResourceResponse(
+            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
+        )
+        try:
+            _check_resource(resource, duplicates)
+            records += records_for(asked)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        answers.append(result)
+    return records
+
+
+def _duplicates(resources: Iterable[ConfigResource]) -> set[ConfigResource]:
     seen: set[ConfigResource] = set()
     twice: set[ConfigResource] = set()
-    for resource in (ConfigResource(*resource) for resource in resources):
+    for resource in resources:
         (twice if resource in seen else seen).add(resource)
     return twice
 
