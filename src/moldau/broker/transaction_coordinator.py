@@ -246,6 +246,5 @@ def _config_of(broker: Broker) -> TransactionConfig:
         transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
         abort_timed_out_interval_ms=config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
         remove_expired_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        partition_verification_enable=config.get_bool("transaction.partition.verification.enable"),
         request_timeout_ms=config.get_int("request.timeout.ms"),
     )

@@ -24,8 +24,12 @@ class RemoteCoordinators:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        config = broker.config
         self._verifier = TransactionVerifier(
-            TransactionConfig(request_timeout_ms=broker.config.get_int("request.timeout.ms"))
+            TransactionConfig(
+                add_partitions_retry_backoff_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
+                add_partitions_retry_backoff_max_ms=config.get_int("add.partitions.to.txn.retry.backoff.max.ms"),
+            )
         )
         self._asking: dict[int, Callable[[ErrorCode], None]] = {}
         self._next_id = 0

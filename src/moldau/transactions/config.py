@@ -1,8 +1,7 @@
 """What an operator can set about transactions, under Kafka's names, with the defaults of Kafka 4.3.
 
 Each field says which key it is. Values are validated where they are parsed (broker config); this room takes them as
-they are. Settings of the log topic itself (`transaction.state.log.*`) stand here too, so that there is one place to
-look.
+they are.
 """
 
 from __future__ import annotations
@@ -26,19 +25,6 @@ class TransactionConfig:
     """transaction.remove.expired.transaction.cleanup.interval.ms"""
     two_phase_commit_enable: bool = False
     """transaction.two.phase.commit.enable (KIP-939)"""
-    partition_verification_enable: bool = True
-    """transaction.partition.verification.enable"""
-
-    state_log_num_partitions: int = 50
-    """transaction.state.log.num.partitions"""
-    state_log_replication_factor: int = 3
-    """transaction.state.log.replication.factor"""
-    state_log_min_isr: int = 2
-    """transaction.state.log.min.isr"""
-    state_log_segment_bytes: int = 104_857_600
-    """transaction.state.log.segment.bytes"""
-    state_log_load_buffer_size: int = 5_242_880
-    """transaction.state.log.load.buffer.size"""
 
     add_partitions_retry_backoff_ms: int = 20
     """add.partitions.to.txn.retry.backoff.ms"""
