@@ -1,9 +1,10 @@
-"""TLS and SASL of the source's own client, against Apache Kafka: what may pass passes, and a refusal says why."""
+"""TLS and SASL of source and sink, against Apache Kafka: what may pass passes, and a refusal says why, and soon."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -12,15 +13,20 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from pyspark.sql.types import StringType, StructField, StructType
 
 from moldau.spark.client import ClientError, Disconnected
 from moldau.spark.sasl import AuthenticationFailed
+from moldau.spark.sink import make_stream_writer, write_at_least_once, write_exactly_once
+from moldau.spark.sink_options import sink_options
 from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports
 from tests.net.certificates import Identity, as_pkcs8, make_identity
-from tests.spark.reading import batch_reader, rows, send
-from tests.support.clients import quiet
+from tests.spark.reading import batch_reader, options_of, rows, send
+from tests.support.clients import fresh, quiet, read_all
 
 SCRAM_LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="ann-secret";'
+DELIVERIES = ("at-least-once", "exactly-once")
+NOT_TRUSTED = r"certificate of 127.* is not trusted: .* kafka\.ssl\.truststore\.location"
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -37,6 +43,16 @@ class Secured:
         given = {"kafka_security_protocol": listener, "kafka_default_api_timeout_ms": "1000"} | options
         reader = batch_reader(self.bootstrap[listener], subscribe="secured", **given)
         return len(rows(reader, reader.partitions()))
+
+    def write(self, listener: str, delivery: str, **options: str) -> int:
+        """What a query does: checks in the driver, then a task. Returns how many rows were written."""
+        more = {"topic": "written", "delivery": delivery, "kafka_security_protocol": listener} | options
+        given = options_of(self.bootstrap[listener], more)
+        make_stream_writer(given, StructType([StructField("value", StringType())]), overwrite=False)
+        rows = iter([pa.record_batch({"value": pa.array(["a", "b", "c"])})])
+        if delivery == "at-least-once":
+            return write_at_least_once(sink_options(given), rows).rows
+        return write_exactly_once(sink_options(given), fresh("query"), 0, 0, rows).rows
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +94,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             upsertion = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"ann-secret")
             for future in admin.alter_user_scram_credentials([upsertion]).values():
                 future.result(30)
-        for future in admin.create_topics([NewTopic("secured", 1, 1)]).values():
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in ("secured", "written")]).values():
             future.result(30)
         send(kafka.bootstrap_servers, "secured", 10)
         yield Secured({name: f"{HOST}:{port}" for name, port in ports.items()}, folder, client)
@@ -96,8 +112,13 @@ def test_tls_with_a_client_certificate(secured: Secured) -> None:
     assert secured.read("SSL", **inline) == 10
     with pytest.raises(Disconnected):
         secured.read("SSL", **trust)
-    with pytest.raises(ClientError, match=r"certificate of 127.* is not trusted: .* kafka\.ssl\.truststore\.location"):
+    with pytest.raises(ClientError, match=NOT_TRUSTED):
         secured.read("SSL", **store)
+    for delivery in DELIVERIES:
+        assert secured.write("SSL", delivery, **trust, **store) == 3
+        assert secured.write("SSL", delivery, **inline) == 3
+        with pytest.raises(ClientError, match=NOT_TRUSTED):
+            secured.write("SSL", delivery, **store)
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
@@ -113,6 +134,13 @@ def test_logins(secured: Secured, listener: str, mechanism: str) -> None:
     for name, password in ((user, "wrong"), ("nobody", f"{user}-secret")):
         with pytest.raises(AuthenticationFailed, match=f"refused user '{name}'"):
             secured.read(listener, **options, kafka_sasl_username=name, kafka_sasl_password=password)
+    before = read_all(secured.bootstrap["PLAINTEXT"], "written")
+    for delivery in DELIVERIES:
+        assert secured.write(listener, delivery, **options, kafka_sasl_jaas_config=login) == 3
+        with pytest.raises(AuthenticationFailed, match=f"refused user '{user}'"):
+            secured.write(listener, delivery, **options, kafka_sasl_username=user, kafka_sasl_password="wrong")
+    found = read_all(secured.bootstrap["PLAINTEXT"], "written")
+    assert [message.value() for message in found[len(before) :]] == [b"a", b"b", b"c"] * 2
 
 
 def test_the_wrong_kind_of_listener(secured: Secured) -> None:

@@ -12,11 +12,14 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from moldau.spark.client import Connection
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink import Written, write_at_least_once, write_exactly_once
 from moldau.spark.sink_options import SinkOptions, sink_options
-from moldau.spark.transactions import Fenced, ReplayDiffers, TaskTransaction
+from moldau.spark.transactions import Fenced, Marker, ReplayDiffers, TaskTransaction, read_marker
 from moldau.testing import Broker
+from moldau.wire import ErrorCode, Message
+from moldau.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 from tests.support.clients import admin, create_topic, fresh, read_all, wait_for
 from tests.support.spark_crash import TASK_STEPS, deadly
 
@@ -106,6 +109,33 @@ def test_tasks_of_a_batch_and_batches_of_a_task_do_not_disturb_each_other(bootst
         batch, task = map(int, name.split("."))
         write_exactly_once(options, query, batch, task, batches(name))
     assert committed(bootstrap, topic) == counted(*names)
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves, loads its offsets, or a transaction is about to end; asking by librdkafka crashed the worker then."""
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic)
+    write_exactly_once(options, query, 3, 0, batches("a"))
+    unstable = OffsetFetchResponse.OffsetFetchResponsePartition(error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    not_yet = [
+        OffsetFetchResponse(error_code=ErrorCode.NOT_COORDINATOR),
+        OffsetFetchResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        OffsetFetchResponse(topics=[OffsetFetchResponse.OffsetFetchResponseTopic(name=topic, partitions=[unstable])]),
+    ]
+    call = Connection.call
+
+    def answer(connection: Connection, request: Message, *more: Any) -> Any:
+        return (
+            not_yet.pop(0) if isinstance(request, OffsetFetchRequest) and not_yet else call(connection, request, *more)
+        )
+
+    monkeypatch.setattr(Connection, "call", answer)
+    assert read_marker(options, f"{query}-0") == Marker(query, 3, 1, 2)
+    assert not not_yet
+    forbidden = OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    not_yet.append(forbidden)
+    with pytest.raises(DeliveryFailed, match=f"asking what '{query}-0' has written failed: .*GROUP_AUTHORIZATION"):
+        read_marker(options, f"{query}-0")
 
 
 def test_a_new_query_is_not_taken_for_an_old_one_under_the_same_prefix(bootstrap: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from moldau.spark.client import BrokerError, ClientError, ClientSettings, Connection, Disconnected
 from moldau.spark.options import PartitionOffsets, SourceOptions, TopicPartition
@@ -23,12 +23,15 @@ from moldau.wire.messages import (
     MetadataResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
 )
 
 T = TypeVar("T")
 Address = tuple[str, int]
 _COMMIT_BY_NAME = 9  # version 10 names topics by id
 _COORDINATOR_BY_KEY = 3  # version 4 asks for several groups at once
+_OFFSETS_OF_ONE_GROUP = 7  # and so does version 8
 
 
 class UnknownTopic(ClientError):
@@ -45,6 +48,13 @@ class Topics:
 
     def address(self, partition: TopicPartition) -> Address | None:
         return self.brokers.get(self.leaders.get(partition, -1))
+
+
+class Committed(NamedTuple):
+    """What a group has stored for a partition."""
+
+    offset: int
+    metadata: str
 
 
 class Cluster:
@@ -98,11 +108,32 @@ class Cluster:
         """Store offsets for a group that has no members. A coordinator that is not ready is asked for a second more."""
         self._retrying(lambda: self._commit(group, offsets), pause_s=0.2, patience_s=1.0)
 
-    def _commit(self, group: str, offsets: PartitionOffsets) -> None:
+    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """All offsets of a group. While a transaction leaves one in doubt, its end is waited for."""
+        return self._retrying(lambda: self._committed(group))
+
+    def _committed(self, group: str) -> dict[TopicPartition, Committed]:
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+        answer = self._coordinator(group).call(request, OffsetFetchResponse, _OFFSETS_OF_ONE_GROUP)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"offsets of group {group}")
+        found = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code:
+                    raise BrokerError(row.error_code, f"offset of group {group} for {topic.name}-{row.partition_index}")
+                if row.committed_offset >= 0:
+                    found[topic.name, row.partition_index] = Committed(row.committed_offset, row.metadata or "")
+        return found
+
+    def _coordinator(self, group: str) -> Connection:
         request = FindCoordinatorRequest(key=group, key_type=0)
         found = self._any().call(request, FindCoordinatorResponse, _COORDINATOR_BY_KEY)
         if found.error_code:
             raise BrokerError(found.error_code, f"no coordinator for group {group}")
+        return self._connection((found.host, found.port))
+
+    def _commit(self, group: str, offsets: PartitionOffsets) -> None:
         rows: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = defaultdict(list)
         for (topic, index), offset in sorted(offsets.items()):
             rows[topic].append(
@@ -110,7 +141,7 @@ class Cluster:
                     partition_index=index, committed_offset=offset, committed_metadata=""
                 )
             )
-        answer = self._connection((found.host, found.port)).call(
+        answer = self._coordinator(group).call(
             OffsetCommitRequest(
                 group_id=group,
                 topics=[

@@ -71,12 +71,12 @@ def parse_client_settings(kafka: Mapping[str, str]) -> ClientSettings:
 
 
 def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """host:port, several with commas; IPv6 in brackets."""
+    """host:port, several with commas; IPv6 in brackets; a protocol before it is left out, as Java's clients do."""
     from moldau.spark.options import OptionError
 
     found = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        host, colon, port = part.rpartition(":")
+        host, colon, port = part.rpartition("://")[2].rpartition(":")
         if not colon or not port.isdigit() or not host:
             raise OptionError(f"option 'kafka.bootstrap.servers' has '{part}': write host:port")
         found.append((host.strip("[]"), int(port)))

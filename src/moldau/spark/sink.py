@@ -7,10 +7,12 @@ in a Python worker, on pickled writers. `commit` and `abort` of the driver decid
 a task is done when its records are acknowledged, with exactly-once when its own transaction is committed.
 """
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
@@ -19,6 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from moldau.spark import transactions
+from moldau.spark.client import ClientSettings, Connection, Disconnected
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
@@ -90,7 +93,22 @@ def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     settings = sink_options(options)
     check_columns(schema, settings.topic)
     make_producer(settings.producer)  # librdkafka checks names and values, and connects to nothing in that time
+    _check_login(settings.client)
     return settings
+
+
+@lru_cache(maxsize=8)
+def _check_login(settings: ClientSettings) -> None:
+    """Refused credentials and certificates are an error at once: librdkafka would try again until its time is up.
+
+    Asked once by each process. Brokers that do not answer are left to the tasks, which have more patience.
+    """
+    if settings.security.mechanism is None and not settings.security.tls:
+        return
+    for address in settings.bootstrap_servers:
+        with contextlib.suppress(Disconnected):
+            Connection(*address, replace(settings, connect_timeout_s=min(settings.connect_timeout_s, 3.0))).close()
+            return
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from moldau.spark.client import ClientSettings, parse_client_settings
 from moldau.spark.options import OptionError, kafka_settings, lowered, read_int, refuse_misspelt
 from moldau.spark.security import librdkafka_security
 
@@ -60,6 +61,7 @@ class SinkOptions:
     delivery: Delivery
     producer: Mapping[str, str]  # librdkafka's names
     connection: Mapping[str, str]  # those of them that every kind of client understands
+    client: ClientSettings  # the same for our own client
     transactional_id_prefix: str | None
     batch_id: int | None
     transaction_timeout_ms: int
@@ -97,6 +99,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         delivery=delivery,
         producer=producer | connection,
         connection=connection,
+        client=parse_client_settings(kafka),
         transactional_id_prefix=prefix,
         batch_id=batch_id,
         transaction_timeout_ms=transaction_timeout_ms,

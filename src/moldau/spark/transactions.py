@@ -26,9 +26,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from moldau.spark.admin import Cluster
+from moldau.spark.client import ClientError
 from moldau.spark.producing import LIBRDKAFKA_LOG, DeliveryFailed, make_producer
 from moldau.spark.sink_options import SinkOptions
 
@@ -170,26 +172,19 @@ def check_replay(marker: Marker, rows: int, size_bytes: int, transactional_id: s
 
 def read_marker(options: SinkOptions, group_id: str) -> Marker | None:
     """The newest marker of the group; it is kept with the first topic a task wrote to, so there may be several."""
-    admin = AdminClient({**options.connection, "log_level": 0})
-    deadline = time.monotonic() + options.max_block_ms / 1000
-    while True:
-        try:
-            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)], require_stable=True)
-            offsets = asked[group_id].result(_ATTEMPT_SECONDS).topic_partitions
-            break
-        except (KafkaException, TimeoutError) as failure:
-            error = failure.args[0] if isinstance(failure, KafkaException) else None
-            waits = error is None or error.retriable() or error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
-            if not waits or time.monotonic() > deadline:
-                raise DeliveryFailed(f"asking what {group_id!r} has written failed: {failure}") from failure
-            time.sleep(_PAUSE_SECONDS)
-    markers = [_parse(group_id, offset.metadata) for offset in offsets or () if offset.offset >= 0]
+    # Not by librdkafka, whose AdminClient (2.16) crashes the process when the coordinator has moved or is loading.
+    try:
+        with Cluster(options.client, pause_s=_PAUSE_SECONDS, patience_s=options.max_block_ms / 1000) as cluster:
+            offsets = cluster.committed(group_id)
+    except ClientError as failure:
+        raise DeliveryFailed(f"asking what {group_id!r} has written failed: {failure}") from failure
+    markers = [_parse(group_id, each.metadata) for each in offsets.values()]
     return max(markers, key=lambda marker: marker.batch_id, default=None)
 
 
-def _parse(group_id: str, text: str | None) -> Marker:
+def _parse(group_id: str, text: str) -> Marker:
     try:
-        return Marker(**json.loads(text or ""))
+        return Marker(**json.loads(text.rstrip("\0")))  # confluent-kafka counts C's end of a string in
     except (TypeError, ValueError) as failure:
         raise ValueError(
             f"group {group_id!r} holds offsets that this sink did not write: choose another transactionalIdPrefix"
