@@ -81,3 +81,19 @@ Effect = (
     | SnapshotChunk
     | InstallSnapshot
 )
+
+
+def without_repetition(effects: list[Effect]) -> list[Effect]:
+    """Of election states that follow each other at once only the last needs to be on disk."""
+    kept: list[Effect] = []
+    persist: Persist | None = None
+    for effect in effects:
+        if isinstance(effect, Persist):
+            persist = effect
+            continue
+        is_harmless = isinstance(effect, LeaderChanged) and effect.leader_id is None
+        if persist is not None and not is_harmless:
+            kept.append(persist)
+            persist = None
+        kept.append(effect)
+    return kept if persist is None else [*kept, persist]

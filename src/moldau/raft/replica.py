@@ -16,9 +16,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from moldau.raft.effects import (
     Append,
     AppendLeaderChange,
@@ -33,6 +30,7 @@ from moldau.raft.effects import (
 )
 from moldau.raft.election_state import ElectionState
 from moldau.raft.leader import Leader
+from moldau.raft.links import Links
 from moldau.raft.log_facts import LogFacts, where_logs_part
 from moldau.raft.messages import (
     Answer,
@@ -47,7 +45,8 @@ from moldau.raft.messages import (
     Vote,
     Voted,
 )
-from moldau.raft.roles import NEVER, Ballots, Candidate, Follower, Outcome, Prospective, Resigned, Unattached
+from moldau.raft.polling import Polling
+from moldau.raft.roles import NEVER, Ballots, Candidate, Follower, Prospective, Resigned, Unattached
 from moldau.raft.settings import RaftSettings, RaftViolation
 from moldau.raft.voters import NO_NODE, Address, ReplicaKey, VoterHistory, VoterSet
 from moldau.seams import Random
@@ -55,17 +54,6 @@ from moldau.wire import ZERO_UUID, ErrorCode
 
 Role = Unattached | Follower | Prospective | Candidate | Leader | Resigned
 _ROLE_CHANGES_MAX = 10
-_ASK_INTERVAL_MS = 50.0
-
-
-class _Link:
-    """One kind of request to one node: one at a time, and a pause after a failure."""
-
-    __slots__ = ("in_flight", "not_before_ms")
-
-    def __init__(self) -> None:
-        self.in_flight = False
-        self.not_before_ms = 0.0
 
 
 class Raft:
@@ -83,11 +71,11 @@ class Raft:
         endpoints: tuple[tuple[str, Address], ...] = (),
     ) -> None:
         self.me = me
-        self._log = log
+        self.log = log
         self.history = history
-        self._settings = settings
-        self._random = random
-        self._bootstrap = bootstrap
+        self.settings = settings
+        self.random = random
+        self.bootstrap = bootstrap
         # Where this node listens as a controller; told to those who should follow it.
         self.endpoints = endpoints
         self.role: Role = Unattached(0, NEVER)
@@ -96,20 +84,11 @@ class Raft:
         self._effects: list[Effect] = []
         self._persisted = ElectionState()
         self._told: tuple[int | None, int] = (None, 0)
-        self._links: dict[tuple[int, type], _Link] = {}
+        self._links = Links()
         self._addresses: dict[int, Address] = {}
-        self._next_asked = 0
-        self._ask_not_before_ms = 0.0
         # What the leader said last; we may not have all of that yet. -1 while it has said nothing.
         self.leader_high_watermark = -1
-        self._polls: dict[type, Callable[[Any, float], None]] = {
-            Unattached: self._poll_unattached,
-            Follower: self._poll_follower,
-            Prospective: self._poll_prospective,
-            Candidate: self._poll_candidate,
-            Leader: self._poll_leader,
-            Resigned: self._poll_resigned,
-        }
+        self._polling = Polling(self)
 
     # -- what others may ask
 
@@ -128,7 +107,7 @@ class Raft:
             return self.endpoints[0][1] if self.endpoints else self.voters.address(self.me.id)
         if isinstance(role, Follower):
             return role.address
-        return None if role.leader_id is None else self._address_of(role.leader_id)
+        return None if role.leader_id is None else self.address_of(role.leader_id)
 
     @property
     def voters(self) -> VoterSet:
@@ -159,8 +138,8 @@ class Raft:
     def start(self, now_ms: float, state: ElectionState) -> None:
         """Take up what was on disk. Whoever led the epoch does not go on: it may have promised nothing since."""
         self._persisted = state
-        if self._log.last_epoch > state.epoch:
-            state = ElectionState(self._log.last_epoch)
+        if self.log.last_epoch > state.epoch:
+            state = ElectionState(self.log.last_epoch)
         deadline_ms = now_ms + self._election_timeout_ms()
         if state.leader_id == self.me.id:
             self.role = Resigned(state.epoch, deadline_ms, self.me.id, (), state.voted)
@@ -208,7 +187,7 @@ class Raft:
             self._told = told
             self._effects.append(LeaderChanged(*told))
 
-    def _unattach(self, now_ms: float, epoch: int, leader_id: int | None = None, *, wait: bool = False) -> None:
+    def unattach(self, now_ms: float, epoch: int, leader_id: int | None = None, *, wait: bool = False) -> None:
         """To an epoch whose leader is not known, or cannot be reached. Who was already waiting waits no longer for it,
         unless told to."""
         former = self.role
@@ -218,27 +197,25 @@ class Raft:
         voted = former.voted if former.epoch == epoch else None
         self._become(Unattached(epoch, deadline_ms, leader_id, voted))
 
-    def _follow(self, now_ms: float, epoch: int, leader_id: int, address: Address) -> None:
+    def follow(self, now_ms: float, epoch: int, leader_id: int, address: Address) -> None:
         voted = self.role.voted if self.role.epoch == epoch else None
         self.leader_high_watermark = -1
-        self._become(Follower(epoch, now_ms + self._settings.fetch_timeout_ms, leader_id, address, voted))
+        self._become(Follower(epoch, now_ms + self.settings.fetch_timeout_ms, leader_id, address, voted))
 
-    def _become_prospective(self, now_ms: float) -> None:
+    def become_prospective(self, now_ms: float) -> None:
         role = self.role
         ballots = Ballots(self.voters, granted={self.me.id})
         address = role.address if isinstance(role, Follower) else None
         deadline_ms = now_ms + self._election_timeout_ms()
         self._become(Prospective(role.epoch, deadline_ms, ballots, role.leader_id, address, role.voted))
 
-    def _become_candidate(self, now_ms: float) -> None:
+    def become_candidate(self, now_ms: float) -> None:
         ballots = Ballots(self.voters, granted={self.me.id})
         self._become(Candidate(self.epoch + 1, now_ms + self._election_timeout_ms(), ballots, self.me))
 
-    def _become_leader(self, now_ms: float, ballots: Ballots) -> None:
+    def become_leader(self, now_ms: float, ballots: Ballots) -> None:
         granting = tuple(each.key for each in ballots.voters if each.key.id in ballots.granted)
-        leader = Leader(
-            self.epoch, self.me, self.voters, self._log.end_offset, self._settings.check_quorum_ms, granting
-        )
+        leader = Leader(self.epoch, self.me, self.voters, self.log.end_offset, self.settings.check_quorum_ms, granting)
         leader.start(now_ms)
         self._become(leader)
         self._effects.append(AppendLeaderChange(self.epoch, tuple(each.key for each in self.voters), granting))
@@ -252,7 +229,7 @@ class Raft:
             return
         if leader_id is None or leader_id == self.me.id:
             if epoch > role.epoch:
-                self._unattach(now_ms, epoch)
+                self.unattach(now_ms, epoch)
             return
         if epoch == role.epoch:
             if isinstance(role, Leader | Resigned):
@@ -261,11 +238,11 @@ class Raft:
                 raise RaftViolation(f"{leader_id} and {role.leader_id} both lead epoch {epoch}")
             if isinstance(role, Follower) or (isinstance(role, Prospective) and role.leader_id is not None):
                 return
-        known = address or self._address_of(leader_id)
+        known = address or self.address_of(leader_id)
         if known is not None:
-            self._follow(now_ms, epoch, leader_id, known)
+            self.follow(now_ms, epoch, leader_id, known)
         elif epoch > role.epoch or role.leader_id is None:
-            self._unattach(now_ms, epoch, leader_id)
+            self.unattach(now_ms, epoch, leader_id)
 
     # -- time
 
@@ -274,143 +251,15 @@ class Raft:
         for _ in range(_ROLE_CHANGES_MAX):
             role = self.role
             self.deadline_ms = role.deadline_ms
-            self._polls[type(role)](role, now_ms)
+            self._polling.poll(now_ms)
             if self.role is role:
                 return
         raise RaftViolation(f"the role changes without end: {self.role}")
 
-    def _poll_unattached(self, role: Unattached, now_ms: float) -> None:
-        if not self.may_campaign:
-            role.deadline_ms = self.deadline_ms = NEVER
-        elif self.voters.is_only(self.me):
-            self._become_candidate(now_ms)
-            return
-        elif now_ms >= role.deadline_ms:
-            self._become_prospective(now_ms)
-            return
-        self._ask_around(now_ms)
-
-    def _ask_around(self, now_ms: float) -> None:
-        """Fetch from anybody, to be told who leads."""
-        if now_ms < self._ask_not_before_ms:
-            self._wake_at(self._ask_not_before_ms)
-            return
-        choices = [(each.key.id, each.address) for each in self.voters if each.key.id != self.me.id]
-        leader_id = self.role.leader_id
-        if leader_id is not None and self.voters.get(leader_id) is None:
-            choices.append((leader_id, self._addresses.get(leader_id)))
-        mine = {address for _, address in self.endpoints}
-        # As in Kafka, servers whose id is not known have negative ones.
-        choices += [(-2 - index, each) for index, each in enumerate(self._bootstrap) if each not in mine]
-        for _ in choices:
-            node_id, address = choices[self._next_asked % len(choices)]
-            self._next_asked += 1
-            if address is not None and self._send(now_ms, node_id, address, self._fetch_request()):
-                self._ask_not_before_ms = now_ms + _ASK_INTERVAL_MS
-                return
-
-    def _poll_follower(self, role: Follower, now_ms: float) -> None:
-        self._follow_high_watermark()
-        if now_ms >= role.deadline_ms:
-            if self.voters.is_only(self.me):
-                self._become_candidate(now_ms)
-            elif self.may_campaign:
-                self._become_prospective(now_ms)
-            else:
-                self._unattach(now_ms, role.epoch, role.leader_id)
-                self._next_asked += 1
-            return
-        request: Request
-        if role.snapshot is not None:
-            request = FetchSnapshot(self.me, role.epoch, role.snapshot, role.snapshot_position)
-        elif self._log.flushed_offset < self._log.end_offset:
-            return  # a fetch says that everything before it is on disk
-        else:
-            request = self._fetch_request()
-        self._send(now_ms, role.leader_id, role.address, request)
-
-    def _fetch_request(self) -> Fetch:
-        known = -1 if self.high_watermark is None else self.high_watermark
-        return Fetch(self.me, self.epoch, self._log.end_offset, self._log.last_epoch, known)
-
-    def _follow_high_watermark(self) -> None:
-        self._raise_high_watermark(min(self.leader_high_watermark, self._log.end_offset))
-
-    def _raise_high_watermark(self, offset: int) -> None:
+    def raise_high_watermark(self, offset: int) -> None:
         if offset >= 0 and (self.high_watermark is None or offset > self.high_watermark):
             self.high_watermark = offset
             self._effects.append(HighWatermarkChanged(offset))
-
-    def _poll_prospective(self, role: Prospective, now_ms: float) -> None:
-        outcome = role.ballots.outcome
-        if not self.may_campaign:
-            self._unattach(now_ms, role.epoch, role.leader_id, wait=True)
-        elif outcome is Outcome.WON:
-            self._become_candidate(now_ms)
-        elif outcome is Outcome.LOST or now_ms >= role.deadline_ms:
-            # Perhaps only we cannot reach the leader, perhaps the others have not noticed yet: back to waiting.
-            if role.leader_id is not None and role.address is not None:
-                self._follow(now_ms, role.epoch, role.leader_id, role.address)
-            else:
-                self._unattach(now_ms, role.epoch, role.leader_id, wait=True)
-        else:
-            self._ask_for_votes(now_ms, role.ballots, pre_vote=True)
-
-    def _poll_candidate(self, role: Candidate, now_ms: float) -> None:
-        if not self.may_campaign:
-            self._unattach(now_ms, role.epoch, wait=True)
-        elif role.ballots.outcome is Outcome.WON:
-            self._become_leader(now_ms, role.ballots)
-        elif now_ms >= role.deadline_ms:
-            self._become_prospective(now_ms)
-        elif role.is_backing_off:
-            return
-        elif role.ballots.outcome is Outcome.LOST:
-            role.is_backing_off = True
-            pause_ms = self._random.fraction() * self._settings.election_backoff_max_ms
-            role.deadline_ms = self.deadline_ms = now_ms + pause_ms
-        else:
-            self._ask_for_votes(now_ms, role.ballots, pre_vote=False)
-
-    def _ask_for_votes(self, now_ms: float, ballots: Ballots, *, pre_vote: bool) -> None:
-        for key in ballots.unanswered():
-            address = self._address_of(key.id)
-            if address is not None:
-                request = Vote(key, self.me, self.epoch, self._log.last_epoch, self._log.end_offset, pre_vote)
-                self._send(now_ms, key.id, address, request)
-
-    def _poll_leader(self, role: Leader, now_ms: float) -> None:
-        if role.update_high_watermark(self._log.flushed_offset):
-            assert role.high_watermark is not None
-            self._raise_high_watermark(role.high_watermark)
-        # Removed, and the removal is committed: the others go on without this node.
-        gone = not self.is_voter and (role.high_watermark or 0) > self.history.latest_offset
-        if now_ms >= role.check_quorum_deadline_ms or gone:
-            self.resign(now_ms)
-            return
-        if now_ms >= role.begin_epoch_due_ms:
-            within_ms = self._settings.begin_epoch_interval_ms
-            role.begin_epoch_due_ms = now_ms + within_ms
-            for key in role.silent_voters(now_ms, within_ms):
-                address = self._address_of(key.id)
-                if address is not None:
-                    self._send(now_ms, key.id, address, BeginQuorumEpoch(key, self.me.id, self.epoch, self.endpoints))
-        if not role.voters.is_only(self.me):
-            self._wake_at(role.begin_epoch_due_ms)
-
-    def _poll_resigned(self, role: Resigned, now_ms: float) -> None:
-        if self.voters.is_only(self.me):
-            self._become_candidate(now_ms)
-            return
-        if now_ms >= role.deadline_ms:
-            # This epoch had its leader; the next one is open.
-            self._unattach(now_ms, role.epoch + 1)
-            return
-        for key in role.candidates:
-            address = self._address_of(key.id)
-            if key.id not in role.told and address is not None:
-                request = EndQuorumEpoch(self.me.id, role.epoch, role.candidates, self.endpoints)
-                self._send(now_ms, key.id, address, request)
 
     # -- requests of others
 
@@ -420,8 +269,8 @@ class Raft:
         if vote.epoch < self.epoch:
             return Voted(ErrorCode.FENCED_LEADER_EPOCH, *self._leader())
         if vote.epoch > self.epoch:
-            self._unattach(now_ms, vote.epoch)
-        up_to_date = (vote.last_epoch, vote.end_offset) >= (self._log.last_epoch, self._log.end_offset)
+            self.unattach(now_ms, vote.epoch)
+        up_to_date = (vote.last_epoch, vote.end_offset) >= (self.log.last_epoch, self.log.end_offset)
         granted = self.role.grants(vote, up_to_date=up_to_date)
         if granted and not vote.pre_vote:
             deadline_ms = now_ms + self._election_timeout_ms()
@@ -461,8 +310,8 @@ class Raft:
         place = next((index for index, key in enumerate(candidates) if key.id == self.me.id), None)
         if place == 0:
             return 0.0
-        backoff_ms = self._settings.retry_backoff_ms * 2.0 ** min(10, place or len(candidates) + 1)
-        return min(backoff_ms, self._settings.election_backoff_max_ms) * (1 + self._random.fraction())
+        backoff_ms = self.settings.retry_backoff_ms * 2.0 ** min(10, place or len(candidates) + 1)
+        return min(backoff_ms, self.settings.election_backoff_max_ms) * (1 + self.random.fraction())
 
     def leader_only(self, epoch: int) -> ErrorCode:
         """Whether a request for the leader of this epoch is right here."""
@@ -480,14 +329,14 @@ class Raft:
         role = self.role
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
             return Fetched(error, leader_id, epoch, leader_address=address)
-        start, known = self._log.start_offset, self.high_watermark
+        start, known = self.log.start_offset, self.high_watermark
         high_watermark = -1 if known is None else known
-        snapshot, diverging = where_logs_part(self._log, fetch.offset, fetch.last_epoch)
+        snapshot, diverging = where_logs_part(self.log, fetch.offset, fetch.last_epoch)
         if snapshot is None and diverging is None and fetch.replica.id >= 0:
-            role.fetched(fetch.replica, now_ms, fetch.offset, self._log.end_offset)
-            if role.update_high_watermark(self._log.flushed_offset):
+            role.fetched(fetch.replica, now_ms, fetch.offset, self.log.end_offset)
+            if role.update_high_watermark(self.log.flushed_offset):
                 assert role.high_watermark is not None
-                self._raise_high_watermark(role.high_watermark)
+                self.raise_high_watermark(role.high_watermark)
                 high_watermark = role.high_watermark
         return Fetched(error, leader_id, epoch, high_watermark, start, diverging, snapshot, leader_address=address)
 
@@ -498,29 +347,24 @@ class Raft:
         """A voter fetches a snapshot: it is alive, and listens."""
         if isinstance(self.role, Leader) and key in self.voters:
             progress = self.role.progress_of(key)
-            self.role.fetched(key, now_ms, -1 if progress is None else progress.end_offset, self._log.end_offset)
+            self.role.fetched(key, now_ms, -1 if progress is None else progress.end_offset, self.log.end_offset)
 
     # -- answers to ours
 
     def pause_fetching(self, now_ms: float) -> None:
         """What the leader sent could not be used: do not ask for the same again at once."""
         if isinstance(self.role, Follower):
-            link = self._links.setdefault((self.role.leader_id, Fetch), _Link())
-            link.not_before_ms = now_ms + self._settings.retry_backoff_ms
+            self._links.pause(self.role.leader_id, Fetch, now_ms + self.settings.retry_backoff_ms)
 
     def on_failure(self, now_ms: float, send: Send) -> None:
         """No answer: the connection failed, or time ran out."""
-        link = self._link(send)
-        link.in_flight = False
-        link.not_before_ms = now_ms + self._settings.retry_backoff_ms
+        self._links.on_end(send, now_ms + self.settings.retry_backoff_ms)
 
     def on_answer(self, now_ms: float, send: Send, answer: Answer) -> None:
-        link = self._link(send)
-        link.in_flight = False
+        is_refused = answer.error is not ErrorCode.NONE
+        self._links.on_end(send, now_ms + self.settings.retry_backoff_ms if is_refused else None)
         self._learn(now_ms, answer.leader_id, answer.epoch, answer.leader_address)
         request = send.request
-        if answer.error is not ErrorCode.NONE:
-            link.not_before_ms = now_ms + self._settings.retry_backoff_ms
         if isinstance(answer, Voted) and isinstance(request, Vote):
             self._on_voted(send.node_id, request, answer)
         elif isinstance(answer, EpochAnswer) and isinstance(request, EndQuorumEpoch):
@@ -539,12 +383,12 @@ class Raft:
 
     def _on_fetched(self, now_ms: float, request: Fetch, answer: Fetched) -> None:
         role = self.role
-        log = self._log
+        log = self.log
         if answer.error is not ErrorCode.NONE or not isinstance(role, Follower) or role.epoch != request.epoch:
             return
         if role.snapshot is not None or (request.offset, request.last_epoch) != (log.end_offset, log.last_epoch):
             return
-        role.deadline_ms = now_ms + self._settings.fetch_timeout_ms
+        role.deadline_ms = now_ms + self.settings.fetch_timeout_ms
         role.has_fetched = True
         if answer.diverging is not None:
             self._truncate(*answer.diverging)
@@ -557,8 +401,8 @@ class Raft:
 
     def _truncate(self, epoch: int, end_offset: int) -> None:
         """The leader's log parts from ours after `epoch`, which ends there at `end_offset`."""
-        known_epoch, known_end = self._log.end_offset_for(epoch)
-        offset = min(known_end, end_offset) if known_epoch == epoch else min(known_end, self._log.end_offset)
+        known_epoch, known_end = self.log.end_offset_for(epoch)
+        offset = min(known_end, end_offset) if known_epoch == epoch else min(known_end, self.log.end_offset)
         if self.high_watermark is not None and offset < self.high_watermark:
             raise RaftViolation(
                 f"the leader asks to cut the log at {offset}, below high watermark {self.high_watermark}"
@@ -573,7 +417,7 @@ class Raft:
             if answer.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
                 role.snapshot = None  # it has a newer one by now: the next fetch will name it
             return
-        role.deadline_ms = now_ms + self._settings.fetch_timeout_ms
+        role.deadline_ms = now_ms + self.settings.fetch_timeout_ms
         if answer.position != role.snapshot_position or request.position != role.snapshot_position:
             return
         self._effects.append(SnapshotChunk(role.snapshot, answer.position, answer.data))
@@ -581,7 +425,7 @@ class Raft:
         if role.snapshot_position >= answer.size:
             snapshot, role.snapshot = role.snapshot, None
             self._effects.append(InstallSnapshot(snapshot))
-            self._raise_high_watermark(snapshot.end_offset)
+            self.raise_high_watermark(snapshot.end_offset)
 
     # -- small things
 
@@ -592,27 +436,21 @@ class Raft:
         """Whether a request is meant for this replica; old versions do not say."""
         return key.id in (NO_NODE, self.me.id) and key.directory_id in (ZERO_UUID, self.me.directory_id)
 
-    def _address_of(self, node_id: int) -> Address | None:
+    def address_of(self, node_id: int) -> Address | None:
         return self.voters.address(node_id) or self._addresses.get(node_id)
 
     def _election_timeout_ms(self) -> float:
-        return self._settings.election_timeout_ms * (1 + self._random.fraction())
+        return self.settings.election_timeout_ms * (1 + self.random.fraction())
 
-    def _wake_at(self, at_ms: float) -> None:
+    def wake_at(self, at_ms: float) -> None:
         self.deadline_ms = min(self.deadline_ms, at_ms)
 
-    def _link(self, send: Send) -> _Link:
-        return self._links.setdefault((send.node_id, type(send.request)), _Link())
-
-    def _send(self, now_ms: float, node_id: int, address: Address, request: Request) -> bool:
+    def send(self, now_ms: float, node_id: int, address: Address, request: Request) -> bool:
         """Unless one of its kind is under way, or failed just now."""
         send = Send(node_id, address, request)
-        link = self._link(send)
-        if link.in_flight:
-            return False
-        if now_ms < link.not_before_ms:
-            self._wake_at(link.not_before_ms)
-            return False
-        link.in_flight = True
-        self._effects.append(send)
-        return True
+        may_begin_ms = self._links.begin(send, now_ms)
+        if may_begin_ms is None:
+            self._effects.append(send)
+            return True
+        self.wake_at(may_begin_ms)
+        return False

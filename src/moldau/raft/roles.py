@@ -62,11 +62,16 @@ class Unattached:
     voted: ReplicaKey | None = None
 
     def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
-        if vote.pre_vote:
-            return up_to_date
-        if self.voted is not None:
-            return self.voted.is_same(vote.candidate)
-        return self.leader_id is None and up_to_date
+        return _grants_if_free(self, vote, up_to_date=up_to_date)
+
+
+def _grants_if_free(role: Unattached | Prospective, vote: Vote, *, up_to_date: bool) -> bool:
+    """Of who follows nobody: one vote per epoch, and none in an epoch that has its leader."""
+    if vote.pre_vote:
+        return up_to_date
+    if role.voted is not None:
+        return role.voted.is_same(vote.candidate)
+    return role.leader_id is None and up_to_date
 
 
 @dataclass(slots=True)
@@ -99,11 +104,7 @@ class Prospective:
     voted: ReplicaKey | None = None
 
     def grants(self, vote: Vote, *, up_to_date: bool) -> bool:
-        if vote.pre_vote:
-            return up_to_date
-        if self.voted is not None:
-            return self.voted.is_same(vote.candidate)
-        return self.leader_id is None and up_to_date
+        return _grants_if_free(self, vote, up_to_date=up_to_date)
 
 
 @dataclass(slots=True)
