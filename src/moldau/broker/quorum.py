@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.metadata_snapshots import voters_record
+from moldau.broker.quorum_appends import QuorumAppends
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum_settings import (
     bootstrap_servers,
@@ -58,6 +58,7 @@ from moldau.raft import (
     Truncate,
     VoterSet,
 )
+from moldau.raft.effects import without_repetition
 from moldau.raft.leader import Leader
 from moldau.raft.roles import NEVER
 from moldau.raft.voters import Voter
@@ -82,16 +83,6 @@ _RESIGN_WAIT_MS = 2_000.0
 
 class QuorumStopped(Exception):
     """This node no longer takes part."""
-
-
-class _Pending(NamedTuple):
-    """An append that is not committed yet."""
-
-    last_offset: int
-    image: ClusterImage
-    done: asyncio.Future[None]
-    size_bytes: int
-    timestamp_ms: int
 
 
 class MetadataQuorum:
@@ -140,11 +131,8 @@ class MetadataQuorum:
         self.on_failure: list[Callable[[Exception], None]] = []
         self.is_leader = False
         self._applied = 0  # records below are in `committed`
-        self._pending: deque[_Pending] = deque()
-        # Control records that somebody waits for: their offset, and whom to tell when they are committed.
-        self._commits: list[tuple[int, asyncio.Future[None]]] = []
+        self._appends = QuorumAppends()
         self._flushing: asyncio.Task[None] | None = None
-        # Nodes of another cluster, of which was told already.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._is_opening = False
@@ -277,7 +265,7 @@ class MetadataQuorum:
         if self._requests is not None:
             await self._requests.stop()
         await self._snapshots.stop()
-        self._fail_pending(NotController("this node stops"))
+        self._appends.fail(NotController("this node stops"))
         for waiter in self._waiters:
             waiter.cancel()
         self.files.close()
@@ -300,8 +288,7 @@ class MetadataQuorum:
             self._fail(error)
             raise NotController("the disk of this controller failed: ask the next one") from error
         self.latest = apply(self.latest, records, offset=last_offset, epoch=self.epoch)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(last_offset, self.latest, done, len(batch), now_ms))
+        done = self._appends.add(last_offset, self.latest, len(batch), now_ms)
         self._after_append()
         return done
 
@@ -312,8 +299,7 @@ class MetadataQuorum:
             level = m.KRaftVersionRecord(kraft_version=kraft_version)
             records.insert(0, (ControlType.KRAFT_VERSION, encode(level, 0)))
         offset = self.append_control(records)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commits.append((offset, done))
+        done = self._appends.add_control(offset)
         self._after_append()
         return done
 
@@ -354,22 +340,10 @@ class MetadataQuorum:
         first = not self._is_stopped
         self._is_stopped = True
         self.is_leader = False
-        self._fail_pending(error)
+        self._appends.fail(error)
         if first:
             for listener in self.on_failure:
                 listener(error)
-
-    def _fail_pending(self, error: Exception) -> None:
-        for _, done in self._commits:
-            if not done.done():
-                done.set_exception(error)
-                done.exception()
-        self._commits.clear()
-        while self._pending:
-            pending = self._pending.popleft()
-            if not pending.done.done():
-                pending.done.set_exception(error)
-                pending.done.exception()  # nobody may be waiting any more
 
     # -- Raft's effects
 
@@ -393,7 +367,7 @@ class MetadataQuorum:
                 effects = self._raft.take_effects()
                 if not effects:
                     break
-                for effect in _without_repetition(effects):
+                for effect in without_repetition(effects):
                     self._run(effect)
         except (OSError, LogError, RaftViolation) as error:
             self._fail(error)
@@ -474,7 +448,7 @@ class MetadataQuorum:
     def _on_leader_changed(self, leader_id: int | None, epoch: int) -> None:
         if self.is_leader and leader_id != self._me.id:
             self.is_leader = False
-            self._fail_pending(NotController("another controller leads now"))
+            self._appends.fail(NotController("another controller leads now"))
             self.latest = self.committed
         if self._resigned is not None and epoch > self._resigned[0] and not self._resigned[1].done():
             self._resigned[1].set_result(None)
@@ -490,18 +464,14 @@ class MetadataQuorum:
     def _on_high_watermark(self, offset: int) -> None:
         self.log.update_high_watermark(offset)
         if self.is_leader:
-            while self._pending and self._pending[0].last_offset < offset:
-                pending = self._pending.popleft()
+            for pending in self._appends.take_committed(offset):
                 self._applied = pending.last_offset + 1
                 self._snapshots.committed(pending.size_bytes, pending.timestamp_ms)
                 self._show(pending.image, pending.done)
             self._applied = max(self._applied, offset)
         else:
             self._apply_from_log(offset)
-        for _, done in [each for each in self._commits if each[0] < offset]:
-            if not done.done():
-                done.set_result(None)
-        self._commits = [each for each in self._commits if each[0] >= offset]
+        self._appends.finish_control(offset)
         self._note_caught_up(offset)
         if self._is_started:
             self._snapshots.take_if_due(self.committed, self._applied)
@@ -579,22 +549,6 @@ class MetadataQuorum:
 
             self._fetches = QuorumFetches(self)
         self._fetches.fetch(call, request)
-
-
-def _without_repetition(effects: list[Effect]) -> list[Effect]:
-    """Of election states that follow each other at once only the last needs to be on disk."""
-    kept: list[Effect] = []
-    persist: Persist | None = None
-    for effect in effects:
-        if isinstance(effect, Persist):
-            persist = effect
-            continue
-        is_harmless = isinstance(effect, LeaderChanged) and effect.leader_id is None
-        if persist is not None and not is_harmless:
-            kept.append(persist)
-            persist = None
-        kept.append(effect)
-    return kept if persist is None else [*kept, persist]
 
 
 __all__ = ["TOPIC", "TOPIC_ID", "MetadataQuorum", "NotController"]
