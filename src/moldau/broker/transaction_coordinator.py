@@ -26,11 +26,11 @@ from moldau.transactions import (
     Now,
     RequestContext,
     TopicPartition,
-    TransactionConfig,
     TransactionRequest,
     TransactionShard,
     TxnMarker,
 )
+from moldau.transactions.config import transaction_config
 from moldau.wire import ErrorCode, Struct
 
 if TYPE_CHECKING:
@@ -91,7 +91,10 @@ class TransactionCoordinator:
     def _load(self, partition: Partition) -> Loading[_ActiveShard]:
         broker = self._broker
         state = TransactionShard(
-            partition.leader_epoch, _config_of(broker), broker.producer_ids.allocator, self._transaction_version()
+            partition.leader_epoch,
+            transaction_config(broker.config.get_int),
+            broker.producer_ids.allocator,
+            self._transaction_version(),
         )
         for batch in read_batches(partition):
             for key, value in batch.records:
@@ -237,14 +240,3 @@ class _ActiveShard:
                 answer(response.message)
         self._is_dropped = True
         self._wake_up.at(None)
-
-
-def _config_of(broker: Broker) -> TransactionConfig:
-    config = broker.config
-    return TransactionConfig(
-        max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
-        transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),
-        abort_timed_out_interval_ms=config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
-        remove_expired_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        request_timeout_ms=config.get_int("request.timeout.ms"),
-    )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.channels import Disconnected, RequestTimedOut, UnsupportedVersion
 from moldau.broker.wake_up import WakeUp
-from moldau.transactions import TopicPartition, TransactionConfig
+from moldau.transactions import TopicPartition
+from moldau.transactions.config import transaction_config
 from moldau.transactions.verification import Operation, Question, Send, TransactionVerifier, VerifierEffects
 from moldau.wire import ErrorCode
 
@@ -24,13 +25,7 @@ class RemoteCoordinators:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        config = broker.config
-        self._verifier = TransactionVerifier(
-            TransactionConfig(
-                add_partitions_retry_backoff_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
-                add_partitions_retry_backoff_max_ms=config.get_int("add.partitions.to.txn.retry.backoff.max.ms"),
-            )
-        )
+        self._verifier = TransactionVerifier(transaction_config(broker.config.get_int))
         self._asking: dict[int, Callable[[ErrorCode], None]] = {}
         self._next_id = 0
         self._wake_up = WakeUp(broker.wheel, self._retry)

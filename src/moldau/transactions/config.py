@@ -6,6 +6,7 @@ they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _DAY_MS = 24 * 60 * 60 * 1_000
@@ -36,3 +37,16 @@ class TransactionConfig:
     retry_backoff_ms: int = 100
     """Not configurable in Kafka either: the pause before markers, or the record that ends a transaction, are tried
     again"""
+
+
+def transaction_config(get_int: Callable[[str], int]) -> TransactionConfig:
+    """What an operator has set, by Kafka's keys."""
+    return TransactionConfig(
+        max_timeout_ms=get_int("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=get_int("transactional.id.expiration.ms"),
+        abort_timed_out_interval_ms=get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+        remove_expired_interval_ms=get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        add_partitions_retry_backoff_ms=get_int("add.partitions.to.txn.retry.backoff.ms"),
+        add_partitions_retry_backoff_max_ms=get_int("add.partitions.to.txn.retry.backoff.max.ms"),
+        request_timeout_ms=get_int("request.timeout.ms"),
+    )

@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
 
@@ -27,8 +27,8 @@ from moldau.transactions.completion import Completion
 from moldau.transactions.config import TransactionConfig
 from moldau.transactions.decisions import Decision, Fence, ProducerIdAndEpoch
 from moldau.transactions.effects import Abandoned, Append, Effects, Now, RequestContext, Response, TxnMarker
+from moldau.transactions.expiry import ExpirySweep, tombstones
 from moldau.transactions.metadata import (
-    IDLE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
@@ -47,10 +47,6 @@ from moldau.wire.primitives import MalformedFrame
 TransactionRequest = m.InitProducerIdRequest | AddPartitionsTransaction | m.AddOffsetsToTxnRequest | m.EndTxnRequest
 
 _OFFSETS_TOPIC = "__consumer_offsets"
-# An expiry sweep looks at this many ids per tick, and puts at most this many bytes of keys into one batch of
-# tombstones.
-_EXPIRY_STEP = 5_000
-_TOMBSTONE_BATCH_BYTES = 500_000
 
 
 class _Phase(Enum):
@@ -84,8 +80,7 @@ class TransactionShard:
         self._in_flight: dict[int, InFlight] = {}
         self._next_token = 1
         self._timeout_sweep_at_ms = 0.0
-        self._expiry_sweep_at_ms = 0.0
-        self._expiry_sweep: Iterator[str] | None = None
+        self._expiry = ExpirySweep(config.transactional_id_expiration_ms, config.remove_expired_interval_ms)
 
     # ---- loading and resigning ----
 
@@ -119,7 +114,7 @@ class TransactionShard:
         self._unread.clear()
         self._phase = _Phase.ACTIVE
         self._timeout_sweep_at_ms = now.monotonic_ms + self._config.abort_timed_out_interval_ms
-        self._expiry_sweep_at_ms = now.monotonic_ms + self._config.remove_expired_interval_ms
+        self._expiry.wait(now)
         return effects
 
     def resign(self) -> Effects:
@@ -508,9 +503,9 @@ class TransactionShard:
         """When `tick` has something to do, on the monotonic clock."""
         if self._phase is not _Phase.ACTIVE:
             return None
-        if self._expiry_sweep is not None:
-            return self._expiry_sweep_at_ms  # in the past: as soon as others had their turn
-        deadline_ms = min(self._timeout_sweep_at_ms, self._expiry_sweep_at_ms)
+        if self._expiry.is_under_way:
+            return self._expiry.due_ms  # in the past: as soon as others had their turn
+        deadline_ms = min(self._timeout_sweep_at_ms, self._expiry.due_ms)
         for transactional_id in self._retrying:
             at_ms = self._transactions[transactional_id].retry_at_ms
             if at_ms is not None and at_ms < deadline_ms:
@@ -526,8 +521,10 @@ class TransactionShard:
         if now.monotonic_ms >= self._timeout_sweep_at_ms:
             self._timeout_sweep_at_ms = now.monotonic_ms + self._config.abort_timed_out_interval_ms
             self._abort_timed_out(now, effects)
-        if now.monotonic_ms >= self._expiry_sweep_at_ms:
-            self._sweep_expired(now, effects)
+        if now.monotonic_ms >= self._expiry.due_ms:
+            for batch in tombstones(self._expiry.step(self._transactions, now)):
+                in_flight = InFlight(tuple(batch))
+                self._send_append(in_flight, tuple(batch.values()), self._config.request_timeout_ms, effects)
         return effects
 
     def _retry(self, now: Now, effects: Effects) -> None:
@@ -555,42 +552,3 @@ class TransactionShard:
             )
             if is_timed_out and transaction.pending is None:
                 self._fence(transaction, None, now, effects)
-
-    def _sweep_expired(self, now: Now, effects: Effects) -> None:
-        """A part of a sweep per tick: an hour's worth of idle ids may be many."""
-        if self._expiry_sweep is None:
-            self._expiry_sweep = iter(list(self._transactions))
-        horizon_ms = now.wall_ms - self._config.transactional_id_expiration_ms
-        expired: list[Transaction] = []
-        for _ in range(_EXPIRY_STEP):
-            transactional_id = next(self._expiry_sweep, None)
-            if transactional_id is None:
-                self._expiry_sweep = None
-                self._expiry_sweep_at_ms = now.monotonic_ms + self._config.remove_expired_interval_ms
-                break
-            transaction = self._transactions.get(transactional_id)
-            if transaction is None or transaction.pending is not None:
-                continue
-            if transaction.metadata.state in IDLE and transaction.metadata.last_update_ms <= horizon_ms:
-                expired.append(transaction)
-        self._append_tombstones(expired, effects)
-
-    def _append_tombstones(self, expired: list[Transaction], effects: Effects) -> None:
-        batch: list[records.Record] = []
-        transactional_ids: list[str] = []
-        size_bytes = 0
-        for transaction in expired:
-            transaction.pending = md.dead(transaction.metadata)
-            record = records.tombstone(transaction.metadata.transactional_id)
-            if batch and size_bytes + len(record.key) > _TOMBSTONE_BATCH_BYTES:
-                self._flush_tombstones(transactional_ids, batch, effects)
-                batch, transactional_ids, size_bytes = [], [], 0
-            batch.append(record)
-            transactional_ids.append(transaction.metadata.transactional_id)
-            size_bytes += len(record.key)
-        if batch:
-            self._flush_tombstones(transactional_ids, batch, effects)
-
-    def _flush_tombstones(self, transactional_ids: list[str], batch: list[records.Record], effects: Effects) -> None:
-        in_flight = InFlight(tuple(transactional_ids))
-        self._send_append(in_flight, tuple(batch), self._config.request_timeout_ms, effects)
