@@ -80,6 +80,41 @@ def test_leader_election(cluster: Cluster, tmp_path: Path) -> None:
     assert "Valid replica already elected" in tool(cluster, "kafka-leader-election", *arguments)
 
 
+def test_unclean_leader_election(tmp_path: Path) -> None:
+    """The replica in sync is lost, and one that was left behind is there: only who asks for it gets a partition with
+    less in it."""
+    with Cluster(nodes=1) as cluster:
+        cluster.add_broker(2)
+        cluster.add_broker(3)
+        create = ("--create", "--topic", "torn", "--replica-assignment", "2:3", "--config", "min.insync.replicas=1")
+        tool(cluster, "kafka-topics", *create)
+
+        def state() -> PartitionImage:
+            return cluster.inner.nodes[1].broker.image.topics["torn"].partitions[0]
+
+        def end_offset(number: int) -> int | None:
+            partition = cluster.inner.nodes[number].broker.replicas.get("torn", 0)
+            return None if partition is None else partition.log.log_end_offset
+
+        wait_until(lambda: sorted(state().isr) == [2, 3], "both in sync")
+        cluster.stop_node(3)
+        with Producing(cluster.bootstrap_servers, "torn") as producing:
+            producing.wait_for_more(20)
+        cluster.crash(2)
+        wait_until(lambda: state().leader == -1, "nobody leads")
+        cluster.start_node(3)
+        assert state().leader == -1
+        file = tmp_path / "partitions.json"
+        file.write_text(json.dumps({"partitions": [{"topic": "torn", "partition": 0}]}))
+        arguments = ("--election-type", "unclean", "--path-to-json-file", str(file))
+        said = tool(cluster, "kafka-leader-election", *arguments)
+        assert "Successfully completed leader election (UNCLEAN) for partitions torn-0" in said
+        wait_until(lambda: state().leader == 3, "led by who has less")
+        cluster.start_node(2)
+        wait_until(lambda: sorted(state().isr) == [2, 3], "both in sync again")
+        assert end_offset(2) == end_offset(3) == 0
+
+
 def test_metadata_quorum(cluster: Cluster) -> None:
     said = tool(cluster, "kafka-metadata-quorum", "describe", "--status")
     assert f"LeaderId:               {cluster.controller_id()}" in said
