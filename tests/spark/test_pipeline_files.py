@@ -194,6 +194,59 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
             "p.yaml:8:5: nothing streams into this sink (s)",
         ),
         (
+            small().replace("sinks:\n  - console", "sinks:\n  console"),
+            "p.yaml:8:3: `sinks` is a list; begin each with a",
+        ),
+        (
+            small().replace("h:1", "localhost"),
+            "p.yaml:2:1: 'localhost' has no port; write `bootstrap.servers: localhost:9092`",
+        ),
+        (
+            small().replace("bootstrap.servers", "bootstrap_servers"),
+            "p.yaml:2:1: no client setting is called 'bootstrap_servers'; write 'bootstrap.servers'",
+        ),
+        (
+            small().replace("kafka: ", "spark: {shuffle.partitions: 4}\nkafka: "),
+            "p.yaml:2:1: 'shuffle.partitions' is not a setting of Spark: all begin with `spark.`; write `spark.sql.",
+        ),
+        (small(source="topic: my orders"), "p.yaml:5:5: 'my orders' cannot be a topic; use letters"),
+        (
+            small(source="topic: a\n    options: {startingoffset: latest}"),
+            "p.yaml:6:5: option 'startingoffset' does not exist: did you mean 'startingOffsets'?",
+        ),
+        (
+            small(sink="{topic: b, options: {kafka.transactional.id: x}}"),
+            "p.yaml:8:16: option 'kafka.transactional.id' is not supported: the sink makes one",
+        ),
+        (
+            small(source="topic: a\n    parse: {format: json, schema: {at: datetime}}"),
+            "p.yaml:6:40: unknown type 'datetime'; write 'timestamp'",
+        ),
+        (
+            small(steps="  - {name: a, from: b, filter: x}\n  - {name: b, filter: x}\n"),
+            "p.yaml:7:15: nothing above is called 'b'; 'b' stands below: move it up",
+        ),
+        (
+            small(steps="  - {group_by: vale, aggregate: {n: count(*)}}\n", sink="{console: 1, mode: update}"),
+            "p.yaml:7:6: group_by: there is no column 'vale' in 's'; did you mean 'value'?",
+        ),
+        (
+            small(steps="  - select: [value AS v, timestamp]\n", sink="{topic: t, key: value}"),
+            "p.yaml:9:16: key: there is no column 'value' in 'step_1'; known are: timestamp, v",
+        ),
+        (
+            small(steps="  - {rename: {value: v}}\n  - {drop: v}\n", sink="{delta: t, partition_by: v}"),
+            "p.yaml:10:16: partition_by: there is no column 'v' in 'step_2'; known are: timestamp",
+        ),
+        (
+            small(sink="{database: 'jdbc:postgresql://h/d', table: t}"),
+            "p.yaml:8:6: this is Java's kind of URL; write postgresql+psycopg://user@host/name",
+        ),
+        (
+            small(sink="{database: 'mysql://u@h/d', table: t}"),
+            "p.yaml:8:6: the database's driver is missing: MySQLdb; write mysql+pymysql://…, and pip install pymysql",
+        ),
+        (
             small(source="topic: a").replace("kafka: {bootstrap.servers: h:1}", "about: x"),
             "p.yaml:1:1: the pipeline uses topics but does not say where the cluster is; add `kafka:`",
         ),
@@ -225,6 +278,19 @@ def test_a_stateful_processor_needs_a_package_that_spark_does_not_bring(monkeypa
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor", None)
     (problem,) = problems_of(text)
     assert problem.startswith("p.yaml:7:6: Spark's StatefulProcessor needs the package protobuf; pip install protobuf")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "  - {add: {v: value + 1}}\n  - {group_by: [V, 'value % 2 AS odd'], aggregate: {n: max(v)}}\n  - select: odd\n",
+        "  - {name: j, from: s, join: s, on: s.value = 3}\n  - {dedup: '*', within_watermark: false}\n",
+        "  - sql: SELECT 1 AS anything FROM s\n  - {cast: {anything: int}}\n  - {rename: {whatever: x}}\n",
+        "  - {select: ['`value`', timestamp.x, current_date]}\n",
+    ],
+)
+def test_columns_that_may_be_there_are_not_called_wrong(steps: str) -> None:
+    validate(loads(small(steps=steps, sink="{console: 1, mode: update}"), "p.yaml"))
 
 
 @pytest.mark.parametrize(
