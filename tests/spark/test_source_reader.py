@@ -24,6 +24,8 @@ from tests.spark.reading import batch_reader, options_of, rows, send, tables, va
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import Sent, admin, create_topic, quiet, send_confluent, wait_for
 
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
 
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_the_arrow_schema_is_the_one_spark_compares_with(include_headers: bool) -> None:
@@ -62,7 +64,7 @@ def test_log_append_time_is_told_by_its_type(bootstrap: str) -> None:
     assert row.timestamp.year >= 2024
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_every_codec(bootstrap: str, codec: str) -> None:
     topic = create_topic(bootstrap)
     send(bootstrap, topic, 2_000, codec=codec, size=50)
@@ -142,9 +144,10 @@ def test_an_empty_topic_has_no_rows(bootstrap: str) -> None:
     assert rows(reader, reader.partitions()) == []
 
 
-def test_read_committed_hides_what_was_aborted_and_what_is_open(bootstrap: str) -> None:
+@pytest.mark.parametrize("codec", CODECS)
+def test_read_committed_hides_what_was_aborted_and_what_is_open(bootstrap: str, codec: str) -> None:
     topic = create_topic(bootstrap)
-    producer = Producer(quiet(bootstrap, transactional_id=f"txn-{topic}", linger_ms=0))
+    producer = Producer(quiet(bootstrap, transactional_id=f"txn-{topic}", linger_ms=0, compression_type=codec))
     producer.init_transactions(30)
     for number, committed in enumerate([True, False, True, False]):
         producer.begin_transaction()
@@ -171,29 +174,29 @@ def test_read_committed_hides_what_was_aborted_and_what_is_open(bootstrap: str) 
 
 
 def test_compacted_topics_have_gaps() -> None:
-    """Ranges end inside a gap, begin inside one, or hold nothing at all."""
+    """Ranges end inside a gap, begin inside one, or hold nothing at all. A topic for each codec."""
     with Broker({"log.cleaner.backoff.ms": "50"}) as broker:
         bootstrap = broker.bootstrap_servers
-        topic = create_topic(
-            bootstrap,
-            cleanup_policy="compact",
-            min_cleanable_dirty_ratio="0.001",
-            segment_ms="200",
-            min_compaction_lag_ms="0",
-        )
-        send_confluent(bootstrap, topic, [Sent(b"%d" % number, b"key%d" % (number % 5)) for number in range(1_000)])
+        records = [Sent(b"%d" % number, b"key%d" % (number % 5)) for number in range(1_000)]
+        settings = {"min_cleanable_dirty_ratio": "0.001", "segment_ms": "200", "min_compaction_lag_ms": "0"}
+        topics = {
+            codec: create_topic(bootstrap, "cleaned", 1, cleanup_policy="compact", **settings) for codec in CODECS
+        }
+        for codec, topic in topics.items():
+            send_confluent(bootstrap, topic, records, codec)
 
-        def offsets_left() -> list[int]:
-            send_confluent(bootstrap, topic, [Sent(b"last", b"last")])  # rolls the segment, sooner or later
+        def offsets_left(topic: str, codec: str) -> list[int]:
+            send_confluent(bootstrap, topic, [Sent(b"last", b"last")], codec)  # rolls the segment, sooner or later
             reader = batch_reader(bootstrap, subscribe=topic, minPartitions=9)
             return [row.offset for row in rows(reader, reader.partitions())]
 
-        left = wait_for(lambda: found if (found := offsets_left())[0] else [], "compaction")
-        assert left == sorted(set(left))
-        assert left[:5] == list(range(995, 1_000))
-        start, end = f'{{"{topic}":{{"0":100}}}}', f'{{"{topic}":{{"0":900}}}}'
-        reader = batch_reader(bootstrap, subscribe=topic, startingOffsets=start, endingOffsets=end)
-        assert rows(reader, reader.partitions()) == []
+        for codec, topic in topics.items():
+            left = wait_for(lambda: found if (found := offsets_left(topic, codec))[0] else [], "compaction")  # noqa: B023  # called at once
+            assert left == sorted(set(left))
+            assert left[:5] == list(range(995, 1_000))
+            start, end = f'{{"{topic}":{{"0":100}}}}', f'{{"{topic}":{{"0":900}}}}'
+            reader = batch_reader(bootstrap, subscribe=topic, startingOffsets=start, endingOffsets=end)
+            assert rows(reader, reader.partitions()) == []
 
 
 @pytest.mark.parametrize(("read_committed", "reached"), [(False, (10, 5)), (True, (20, 10))])

@@ -1,16 +1,18 @@
 """The source inside Spark: batches and streams, checkpoints, restarts. Few tests, because each takes seconds."""
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.reading import send
-from tests.support.clients import Sent, add_partitions, create_topic, send_confluent, wait_for
+from tests.support.clients import Sent, add_partitions, admin, create_topic, fresh, send_confluent, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -114,3 +116,68 @@ def test_a_query_that_fails_in_its_first_batch_starts_where_it_would_have(
     wait_for(lambda: len(seen) >= 4, "all records after the first start", 120)
     query.stop()
     assert sorted(seen) == ["v3", "v4", "v5", "v6"]
+
+
+def test_a_running_query_takes_in_new_topics_and_partitions(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    base = fresh("growing")
+    first = create_topic(bootstrap, f"{base}-a")
+    send(bootstrap, first, 2)
+    reader = spark.readStream.format("moldau").option("kafka.bootstrap.servers", bootstrap)
+    reader = reader.options(subscribePattern=f"{base}-.*", startingOffsets="earliest")
+    seen: list[str] = []
+    frame = reader.load().selectExpr("cast(value as string) as value")
+    query = frame.writeStream.foreachBatch(
+        lambda rows, _: seen.extend(row.value for row in rows.collect())
+    ).option("checkpointLocation", str(tmp_path / "checkpoint"))  # fmt: skip
+    running = query.start()
+    wait_for(lambda: len(seen) == 2, "the first topic", 120)
+    send(bootstrap, create_topic(bootstrap, f"{base}-b"), 2, first=2)
+    wait_for(lambda: len(seen) == 4, "the new topic", 120)
+    add_partitions(bootstrap, first, 2)
+    send(bootstrap, first, 2, first=4, partition=1)
+    wait_for(lambda: len(seen) == 6, "the new partition", 120)
+    running.stop()
+    assert sorted(seen) == [f"v{number}" for number in range(6)]
+
+
+def test_available_now_leaves_what_comes_meanwhile_to_the_next_run(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    """Every batch sees more records arrive, and a partition."""
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 10)
+    reader = spark.readStream.format("moldau").option("kafka.bootstrap.servers", bootstrap)
+    reader = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    frame = reader.load().selectExpr("cast(value as string) as value")
+    seen: list[list[str]] = []
+
+    def take(rows: DataFrame, number: int) -> None:
+        seen.append([row.value for row in rows.collect()])
+        send(bootstrap, topic, 1, first=100 + number)
+        if number == 0:
+            add_partitions(bootstrap, topic, 2)
+            send(bootstrap, topic, 1, first=200, partition=1)
+
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert list(map(len, seen)) == [4, 4, 2]
+    assert list(chain(*seen)) == [f"v{number}" for number in range(10)]
+    seen.clear()
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(chain(*seen)) == ["v100", "v101", "v102", "v200"]
+
+
+def test_retention_overtakes_a_query_that_was_stopped(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 10)
+    start(spark, bootstrap, topic, tmp_path, available_now=True, startingOffsets="earliest").awaitTermination()
+    send(bootstrap, topic, 10, first=10)
+    client = admin(bootstrap)
+    (future,) = client.delete_records([TopicPartition(topic, 0, 15)]).values()
+    future.result(30)
+    with pytest.raises(StreamingQueryException, match=r"offsets 10 to 15 .* set the option failOnDataLoss to false"):
+        start(spark, bootstrap, topic, tmp_path, available_now=True).awaitTermination()
+    start(spark, bootstrap, topic, tmp_path, available_now=True, failOnDataLoss=False).awaitTermination()
+    assert written(tmp_path) == sorted(f"v{number}" for number in (*range(10), *range(15, 20)))

@@ -1,5 +1,6 @@
 """Which offsets make a micro-batch: limits, restarts, new partitions and topics, lost ones; as Spark would ask."""
 
+import json
 import pickle
 import select
 from collections.abc import Callable, Iterator
@@ -13,10 +14,11 @@ from moldau.spark import stream_source
 from moldau.spark.admin import UnknownTopic
 from moldau.spark.client import Connection
 from moldau.spark.fetch_client import DataLost
+from moldau.spark.options import OptionError
 from moldau.spark.stream_source import StreamReader, share
 from moldau.testing import Broker
 from tests.spark.reading import rows, send, stream_reader, values
-from tests.support.clients import add_partitions, admin, create_topic, quiet, wait_for
+from tests.support.clients import Sent, add_partitions, admin, create_topic, fresh, quiet, send_confluent, wait_for
 
 Offsets = dict[str, Any]
 EVERYTHING = ReadAllAvailable()
@@ -122,6 +124,69 @@ def test_a_pattern_that_matched_nothing_at_first_starts_at_the_beginning_of_what
     end = reader.latestOffset(start, EVERYTHING)
     restarted = reader_of(subscribePattern="^born-later-", startingOffsets="latest")
     assert values(rows(restarted, restarted.partitions(restarted.initialOffset(), end))) == [b"v0", b"v1"]
+
+
+def test_a_pattern_takes_in_topics_that_come_later(reader_of: ReaderOf, bootstrap: str) -> None:
+    """From their beginning, whatever the start of the query was, and within the limit; others are left alone."""
+    base = fresh("growing")
+    first = create_topic(bootstrap, f"{base}-a")
+    send(bootstrap, first, 3)
+    reader = reader_of(subscribePattern=f"^{base}-[ab]", startingOffsets="latest", maxOffsetsPerTrigger=4)
+    offset, found = batch(reader, reader.initialOffset())
+    assert found == []
+    second, other = create_topic(bootstrap, f"{base}-b", 2), create_topic(bootstrap, f"{base}-c")
+    for topic, partition in ((first, 0), (second, 0), (second, 1), (other, 0)):
+        send(bootstrap, topic, 4, first=10 * (partition + 1), partition=partition)
+    took = []
+    while True:
+        end, found = batch(reader, offset)
+        if end == offset:
+            break
+        took.append(len(found))
+        offset = end
+    assert offset == {first: {"0": 7}, second: {"0": 4, "1": 4}}
+    assert sum(took) == 12
+    assert max(took) <= 4
+
+
+def test_a_stream_starts_at_offsets_and_timestamps(reader_of: ReaderOf, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, partitions=2)
+    send_confluent(bootstrap, topic, [Sent(b"%d" % number, timestamp_ms=1_000 + number) for number in range(5)])
+
+    def start(**options: Any) -> list[int]:
+        reader = reader_of(subscribe=topic, **options)
+        return list(reader.initialOffset()[topic].values())
+
+    def table(first: int, second: int) -> str:
+        return json.dumps({topic: {"0": first, "1": second}})
+
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert start(startingOffsets=table(3, -2)) == [3, 0]
+    assert start(startingOffsets=table(-1, 0)) == [5, 0]
+    assert start(startingTimestamp=1_002, **latest) == [2, 0]
+    assert start(startingTimestamp=5_000, **latest) == [5, 0]
+    assert start(startingOffsetsByTimestamp=table(1_004, 7), **latest) == [4, 0]
+    assert start(startingOffsetsByTimestamp=table(0, 0), startingOffsets="latest", **latest) == [0, 0]
+    with pytest.raises(OptionError, match=f"{topic}-1 has no record at or after timestamp 1002"):
+        start(startingTimestamp=1_002)
+    with pytest.raises(OptionError, match="'startingOffsetsByTimestamp' must name every partition"):
+        start(startingOffsetsByTimestamp=json.dumps({topic: {"0": 1}}))
+
+
+def test_batches_of_a_stream_are_cut_into_more_tasks(reader_of: ReaderOf, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, partitions=2)
+    send(bootstrap, topic, 90, partition=0)
+    send(bootstrap, topic, 10, first=90, partition=1)
+    for options, sizes in (
+        ({"minPartitions": 5}, [22, 22, 23, 23, 10]),
+        ({"maxRecordsPerPartition": 40}, [30, 30, 30, 10]),
+        ({"minPartitions": 2}, [90, 10]),
+    ):
+        reader = reader_of(subscribe=topic, **options)
+        start = reader.initialOffset()
+        tasks = reader.partitions(start, reader.latestOffset(start, EVERYTHING))
+        assert [len(rows(reader, [task])) for task in tasks] == sizes
+        assert values(rows(reader, tasks)) == [b"v%d" % number for number in range(100)]
 
 
 def test_new_partitions_are_read_from_their_beginning(reader_of: ReaderOf, bootstrap: str) -> None:
@@ -232,6 +297,11 @@ def test_a_topic_that_was_deleted_and_one_that_was_made_anew(reader_of: ReaderOf
     with pytest.raises(DataLost, match=f"{kept}-0 was read up to offset 9, but ends at 6"):
         batch(strict_of_one := reader_of(subscribe=kept, **{"fetchOffset.numRetries": 1}), anew)
     assert strict_of_one.reportLatestOffset() == {kept: {"0": 6}}
+    lenient_of_one = reader_of(subscribe=kept, failOnDataLoss=False, **{"fetchOffset.numRetries": 1})
+    after, found = batch(lenient_of_one, anew)
+    assert (after, found) == ({kept: {"0": 6}}, [])
+    send(bootstrap, kept, 1, first=6)
+    assert batch(lenient_of_one, after)[1] == [b"v6"]
 
 
 def test_a_topic_that_never_was_is_an_error(reader_of: ReaderOf, bootstrap: str) -> None:
