@@ -1,6 +1,7 @@
 """DescribeClientQuotas (key 48), versions 0-1. The quotas of users, clients and addresses that fit a filter.
 
-None can be set yet: AlterClientQuotas is not offered before quotas are enforced.
+None can be set here yet: AlterClientQuotas is not offered before quotas are enforced. Those that are shown were set
+through an Apache Kafka controller of the same cluster.
 """
 
 from __future__ import annotations
