@@ -31,6 +31,16 @@ def refusal_of(request: Message, call: Call, code: ErrorCode) -> Message | None:
                 item(error_code=code, resource_type=each.resource_type, resource_name=each.resource_name)
                 for each in request.resources
             ]
+        case m.CreateAclsRequest():
+            item = m.CreateAclsResponse.AclCreationResult
+            response.results = [item(error_code=code, error_message=None) for _ in request.creations]
+        case m.DeleteAclsRequest():
+            item = m.DeleteAclsResponse.DeleteAclsFilterResult
+            response.filter_results = [item(error_code=code, error_message=None) for _ in request.filters]
+        case m.AlterUserScramCredentialsRequest():
+            item = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+            users = dict.fromkeys(each.name for each in [*request.deletions, *request.upsertions])
+            response.results = [item(user=user, error_code=code, error_message=None) for user in users]
         case _ if hasattr(response, "error_code"):
             response.error_code = code
         case _:
