@@ -39,7 +39,9 @@ def refusal_of(request: Message, call: Call, code: ErrorCode) -> Message | None:
             response.filter_results = [item(error_code=code, error_message=None) for _ in request.filters]
         case m.AlterUserScramCredentialsRequest():
             item = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
-            users = dict.fromkeys(each.name for each in [*request.deletions, *request.upsertions])
+            users = dict.fromkeys(
+                [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+            )
             response.results = [item(user=user, error_code=code, error_message=None) for user in users]
         case _ if hasattr(response, "error_code"):
             response.error_code = code
