@@ -7,6 +7,7 @@ from pyspark.sql import types as t
 
 from moldau.spark.pipelines import csv_text, json_text
 from moldau.spark.pipelines.patterns import PatternError, group_names, java_pattern, line_pattern
+from moldau.spark.pipelines.progress import first_reason
 from moldau.spark.pipelines.schema import SchemaError, parse_schema, spark_type_of_avro
 from moldau.spark.pipelines.templates import Matcher, learn
 
@@ -203,6 +204,31 @@ def test_templates_are_learned_from_messages_in_any_order() -> None:
 def test_a_word_that_varies_without_digits_becomes_a_place() -> None:
     messages = [f"Invalid user {name} from host {name}.example" for name in ("amy", "bob", "eve")]
     assert learn(messages) == ["Invalid user <*> from host <*>"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+            '  File "sink.py", line 149, in write\n    raise ReplayDiffers(x)\n'
+            "moldau.spark.transactions.ReplayDiffers: batch 0 comes again with other rows\n SQLSTATE: 38000\n"
+            "\tat org.apache.spark.X.y(X.scala:1)\norg.apache.spark.SparkException: Job aborted\n"
+            "=== Streaming Query ===\nIdentifier: out [id = 3bd87c9b]",
+            "moldau.spark.transactions.ReplayDiffers: batch 0 comes again with other rows",
+        ),
+        ("Traceback (most recent call last):\nValueError: no\n", "ValueError: no"),
+        (
+            "[USER_RAISED_EXCEPTION] record t-0@1: missing SQLSTATE: P0001\nmore",
+            "[USER_RAISED_EXCEPTION] record t-0@1: ",
+        ),
+        ("Job aborted: org.apache.spark.SparkException: lost\n\tat org.x.Error: (X)", "Job aborted: org.apache.spark."),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_a_failure_is_one_line_of_sparks_many(message: str, reason: str) -> None:
+    assert first_reason(message).startswith(reason)
+    assert "\n" not in first_reason(message)
 
 
 def test_types_of_avro_and_schema_agree() -> None:

@@ -86,13 +86,11 @@ def _sink(part: Part) -> str:
 def plans(pipeline: model.Pipeline) -> dict[str, str]:
     """Spark's own plan of each query; starts Spark, writes nothing."""
     from moldau.spark.pipelines import sinks
-    from moldau.spark.pipelines.build import build_sink
+    from moldau.spark.pipelines.build import build_dead_letters, build_sink
     from moldau.spark.session import session
 
     graph = validate(pipeline)
     spark = sinks.prepared(session(f"moldau-{pipeline.name}", config=pipeline.spark), pipeline)
-    found = {}
-    for name, part in graph.sinks.items():
-        rows = build_sink(spark, pipeline, graph, part)
-        found[name] = str(rows._jdf.queryExecution().analyzed().toString())
-    return found
+    rows = {name: build_sink(spark, pipeline, graph, part) for name, part in graph.sinks.items()}
+    rows |= build_dead_letters(spark, pipeline, graph)
+    return {name: str(each._jdf.queryExecution().analyzed().toString()) for name, each in rows.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 STATUS_FILE = "status.json"
+# The last line of a Python traceback, `package.Class: message`; Java's exceptions look alike.
+_PYTHON_ERROR = re.compile(
+    r"(?!org\.|java\.|javax\.|scala\.|py4j\.|io\.)(?:(?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w*Error): \S"
+)
 
 
 @dataclass(slots=True, frozen=True)
 class QueryProgress:
-    """One query; `state` is running, waiting, stopped or failed."""
+    """One query; `state` is starting, running, waiting, stopped or failed."""
 
     name: str
     state: str
@@ -88,11 +93,11 @@ class QueryWatch:
 
 def first_reason(message: str) -> str:
     """The sentence that says what happened, out of Spark's many: a Python worker's own error if there is one."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    own = [
-        line for line in lines if ("Error: " in line or "Exception: " in line) and not line.startswith(("at ", "File"))
+    lines = [line for line in message.splitlines() if line.strip()]
+    own = [line for line in lines if _PYTHON_ERROR.match(line)] or [
+        line for line in lines if ("Error: " in line or "Exception: " in line) and not line.lstrip().startswith("at ")
     ]
-    return (own[-1] if own else lines[0] if lines else "")[:500]
+    return (own[-1] if own else lines[0] if lines else "").strip()[:500]
 
 
 def _plain(report: Any) -> Mapping[str, Any]:

@@ -146,19 +146,24 @@ def start(
     # Everything is planned before anything starts: a mistake in the last step must not leave half a pipeline running.
     frames = {name: build_sink(own, pipeline, graph, part) for name, part in graph.sinks.items()}
     letters = build_dead_letters(own, pipeline, graph)
+    begins: dict[str, Callable[[], StreamingQuery]] = {}
+    for name, rows in letters.items():
+        begins[name] = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
+    for name, part in graph.sinks.items():
+        sink = part.item
+        assert isinstance(sink, model.Sink)
+        begins[name] = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
     queries: dict[str, StreamingQuery] = {}
     try:
-        for name, rows in letters.items():
-            begin = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
-            queries[name] = _begun(begin)
-        for name, part in graph.sinks.items():
-            sink = part.item
-            assert isinstance(sink, model.Sink)
-            begin = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
+        for name, begin in begins.items():
+            # A batch may be done before the last query has begun: whoever asks is told.
+            found = [QueryProgress(each, "running" if each in queries else "starting") for each in begins]
+            write_status(folder, pipeline.name, found, running=True)
             queries[name] = _begun(begin)
     except BaseException:
         for query in queries.values():
             query.stop()
+        write_status(folder, pipeline.name, [QueryProgress(each, "stopped") for each in begins], running=False)
         raise
     return Running(pipeline, own, queries)
 
