@@ -38,6 +38,7 @@ from tests.interop.apache_kafka import ApacheKafkaCluster, free_ports
 
 HOST = "127.0.0.1"
 NODES = 3
+WARM_UPS = 2  # rounds that are not counted: three JVMs need more time to get warm than one
 ROUNDS = 3
 PARTITIONS = 6
 FAILOVERS = 3
@@ -308,17 +309,17 @@ def acknowledged_ms(cluster: Cluster, topic: str, count: int = 2_000) -> list[fl
 
 
 def throughput(clusters: Sequence[Cluster], note: Note) -> None:
-    for turn in range(ROUNDS + 1):  # the first warms up the JVMs, and is not counted
+    for turn in range(-WARM_UPS, ROUNDS):
         for cluster in clusters:
             for size, count in ((100, 500_000), (1_000, 100_000)):
-                topic = f"produce-{size}-{turn}"
+                topic = f"produce-{size}-round-{turn}"
                 create(cluster, topic, PARTITIONS)
                 rate = produced_per_second(cluster, topic, count, size)
-                if turn:
+                if turn >= 0:
                     note(f"produce {size}", cluster.name, rate)
-            create(cluster, f"latency-{turn}", 1)
-            times = acknowledged_ms(cluster, f"latency-{turn}")
-            if turn:
+            create(cluster, f"latency-round-{turn}", 1)
+            times = acknowledged_ms(cluster, f"latency-round-{turn}")
+            if turn >= 0:
                 note("p50", cluster.name, times[len(times) // 2])
                 note("p99", cluster.name, times[len(times) * 99 // 100])
     for cluster in clusters:
