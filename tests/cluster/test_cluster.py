@@ -11,7 +11,16 @@ from moldau.broker.channels import Channels
 from moldau.controller.image import ClusterImage
 from moldau.testing import Cluster
 from moldau.wire import messages as m
-from tests.cluster.workload import QUIET, Producing, admin, check_nothing_lost, create_topic, read_all, wait_until
+from tests.cluster.workload import (
+    QUIET,
+    Consuming,
+    Producing,
+    admin,
+    check_nothing_lost,
+    create_topic,
+    read_all,
+    wait_until,
+)
 
 
 @pytest.fixture
@@ -84,12 +93,15 @@ def test_a_node_crashes_under_load(cluster: Cluster, is_controller: bool) -> Non
 def test_a_rolling_restart_shows_clients_no_error(cluster: Cluster) -> None:
     servers = cluster.bootstrap_servers
     create_topic(servers, "t", 6)
-    with Producing(servers, "t") as producing:
+    with Producing(servers, "t") as producing, Consuming(servers, "t") as consuming:
         for number in (1, 2, 3):
             producing.wait_for_more(50)
             cluster.restart(number)
             wait_until(lambda: all(len(each.isr) == 3 for _, _, each in image(cluster, 1).partitions()), "full ISRs")
         producing.wait_for_more(50)
+        producing.stop()
+        consuming.wait_for(producing)
+    assert consuming.errors == []
     check_nothing_lost(producing, servers, "t")
 
 
@@ -132,7 +144,7 @@ def test_a_broker_is_added_filled_emptied_and_taken_out(cluster: Cluster) -> Non
             f"replicas {replicas}",
         )
 
-    with Producing(servers, "t") as producing:
+    with Producing(servers, "t") as producing, Consuming(servers, "t") as consuming:
         producing.wait_for_more(50)
         cluster.add_broker(4)
         reassign([4, 2, 3])
@@ -144,4 +156,7 @@ def test_a_broker_is_added_filled_emptied_and_taken_out(cluster: Cluster) -> Non
         assert unregistered.error_code == 0
         wait_until(lambda: sorted(image(cluster, 1).brokers) == [1, 2, 3], "broker 4 is gone")
         producing.wait_for_more(50)
+        producing.stop()
+        consuming.wait_for(producing)
+    assert consuming.errors == []
     check_nothing_lost(producing, servers, "t")

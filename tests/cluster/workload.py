@@ -96,6 +96,43 @@ class Producing:
         self.stop()
 
 
+class Consuming:
+    """Reads as the only member of a group until told to stop; what an application would see as an error counts."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.values: list[bytes] = []
+        self.errors: list[KafkaError] = []
+        settings = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest", **QUIET}
+        self._consumer = Consumer(settings)
+        self._consumer.subscribe([topic])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(500, 0.1):
+                error = message.error()
+                if error is not None:
+                    self.errors.append(error)
+                else:
+                    self.values.append(message.value() or b"")
+        self._consumer.close()
+
+    def wait_for(self, producing: Producing) -> None:
+        """Until everything acknowledged was read."""
+        wait_until(lambda: set(self.values) >= producing.acked.keys(), "the group has read everything", 60)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
 def read_all(bootstrap_servers: str, topic: str, count: int, **settings: Any) -> list[tuple[bytes, int, int]]:
     """(value, partition, offset) of so many records, read by a new group."""
     consumer = Consumer(

@@ -7,18 +7,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
 
 from moldau.log.checkpoints import read_meta_properties
 from moldau.seams import RealDisk
-from tests.cluster.workload import QUIET, Producing, admin, check_nothing_lost, wait_until
+from tests.cluster.workload import Consuming, Producing, admin, check_nothing_lost, wait_until
 from tests.interop.apache_kafka import HOST, TOOLS, free_ports, java_command
 from tests.interop.peers.workshop import run
 from tests.support.broker_process import QUICK, read_ready, spawn_serve
@@ -111,39 +107,6 @@ class Nodes:
         wait_until(in_sync, "every replica is in sync", 60)
 
 
-class Consuming:
-    """Reads as the only member of a group until told to stop; what an application would see as an error counts."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self.values: list[bytes] = []
-        self.errors: list[KafkaError] = []
-        settings = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest", **QUIET}
-        self._consumer = Consumer(settings)
-        self._consumer.subscribe([topic])
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            for message in self._consumer.consume(500, 0.1):
-                error = message.error()
-                if error is not None:
-                    self.errors.append(error)
-                else:
-                    self.values.append(message.value() or b"")
-        self._consumer.close()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     made = Nodes(4, tmp_path)
@@ -173,7 +136,7 @@ def test_a_cluster_grows_loses_its_founder_and_is_restarted(nodes: Nodes, tmp_pa
             nodes.wait_in_sync()
         producing.wait_for_more(50)
         producing.stop()
-        wait_until(lambda: set(consuming.values) >= producing.acked.keys(), "the group has read everything", 60)
+        consuming.wait_for(producing)
     assert consuming.errors == []
     check_nothing_lost(producing, nodes.bootstrap_servers, "t")
 
