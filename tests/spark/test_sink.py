@@ -11,7 +11,7 @@ from pyspark.sql import functions
 
 from moldau.spark.session import register
 from moldau.spark.sink import foreach_batch
-from tests.support.clients import create_topic, fresh, read_all
+from tests.support.clients import admin, create_topic, fresh, read_all
 from tests.support.spark_crash import Plan, deadly_source
 
 if TYPE_CHECKING:
@@ -140,6 +140,23 @@ def test_a_stream_goes_on_where_it_was(
     (tmp_path / "in" / "more.txt").write_text("more\n")
     start(spark, tmp_path, bootstrap, topic, delivery).awaitTermination()
     assert values(bootstrap, topic) == expected + Counter(["more"])
+
+
+def test_the_number_of_tasks_does_not_depend_on_the_moment(
+    spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """Spark would join small ones, after a restart perhaps others than before, and rows could be written twice."""
+    expected = lines(tmp_path / "in", 1, 40)
+    prefix = fresh("output")
+    rows = spark.readStream.format("text").load(str(tmp_path / "in")).repartition(functions.col("value"))
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    writer = rows.writeStream.format("moldau").options(**options, transactionalIdPrefix=prefix)
+    where = str(tmp_path / "checkpoint")
+    writer.option("checkpointLocation", where).trigger(availableNow=True).start().awaitTermination()
+    client = admin(bootstrap)
+    groups = client.list_consumer_groups().result(30).valid
+    assert {each.group_id for each in groups if each.group_id.startswith(prefix)} == {f"{prefix}-0", f"{prefix}-1"}
+    assert values(bootstrap, topic) == expected
 
 
 def test_counts_are_updated_through_foreach_batch(

@@ -70,6 +70,9 @@ def default_config(master: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         # The byte limit makes Arrow sinks quadratic in rows with null headers; the row limit remains.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        # A batch that is repeated must have the tasks it had, or exactly-once sinks cannot tell what they wrote; with
+        # this, their number depends on how many cores are there at the moment.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
     }
     if master.startswith("local"):
         settings |= {
