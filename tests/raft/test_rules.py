@@ -189,5 +189,11 @@ def test_any_two_sets_that_follow_each_other_share_a_majority() -> None:
     four = THREE.with_voter(Voter(ReplicaKey(4), (("C", Address("four", 4)),)))
     assert THREE.overlaps(four)
     assert four.overlaps(THREE)
-    assert not THREE.overlaps(VoterSet((Voter(ReplicaKey(1)), Voter(ReplicaKey(8)), Voter(ReplicaKey(9)))))
+    others = VoterSet((Voter(ReplicaKey(1)), Voter(ReplicaKey(8)), Voter(ReplicaKey(9))))
+    assert not THREE.overlaps(others)
+    history = VoterHistory()
+    history.add_voters(1, THREE)
+    with pytest.raises(RaftViolation):
+        history.add_voters(2, others)
+    assert history.latest is THREE
     assert [len(each.voters) // 2 + 1 for each in (THREE, four)] == [THREE.majority, four.majority]

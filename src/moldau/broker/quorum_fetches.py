@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.broker.quorum_log import TOPIC, TOPIC_ID
 from moldau.log.errors import LogError
 from moldau.raft import Fetch, Fetched, ReplicaKey
 from moldau.wire import ZERO_UUID, ErrorCode
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 
 _UUID_BYTES = 16
 _TELLS_ENDPOINTS = 16
-
-
-def is_metadata_fetch(request: FetchFrame) -> bool:
-    return any(topic in (TOPIC, TOPIC_ID) for topic, _ in request.topics)
 
 
 @dataclass(slots=True, eq=False)

@@ -108,10 +108,13 @@ class QuorumLog:
             self.log.delete_records_before(offset)
 
     def _read_history(self) -> None:
+        """From the newest snapshot on. What it covers is committed: who was removed there knows that from the start."""
         self.history.clear()
+        start = self.log.log_start_offset
         if self.snapshots:
             self._note_snapshot_voters(self.snapshots[-1], self.read_snapshot(self.snapshots[-1]))
-        for data, position, header in self._batches(self.log.log_start_offset, self.log.log_end_offset):
+            start = max(start, self.snapshots[-1].end_offset)
+        for data, position, header in self._batches(start, self.log.log_end_offset):
             if header.is_control:
                 self._note_control(data, position)
 

@@ -32,7 +32,6 @@ from moldau.wire.fetch import FetchedFrame
 
 Endpoints = tuple[tuple[str, Address], ...]
 _FETCH_WAIT_MS = 500
-_INT32_MAX = (1 << 31) - 1
 
 
 class QuorumRequestRefused(Exception):

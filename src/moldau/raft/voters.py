@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from moldau.raft.settings import RaftViolation
 from moldau.wire import ZERO_UUID
 
 NO_NODE = -1
@@ -136,6 +137,9 @@ class VoterHistory:
         return sets[-1] if sets else self._static, versions[-1] if versions else 0
 
     def add_voters(self, offset: int, voters: VoterSet) -> None:
+        """RaftViolation if majorities of this set and of the one before could decide without each other."""
+        if self._sets and not self.latest.overlaps(voters):
+            raise RaftViolation(f"the voters at offset {offset} are not those before but for one: {voters}")
         self._sets.append((offset, voters))
 
     def add_kraft_version(self, offset: int, version: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,35 @@ def test_voters_are_in_snapshots_and_survive_a_restart_of_all(tmp_path: Path) ->
         await world.until(lambda: world.all_have("t100"))
 
     run(World(tmp_path, 3, {**JOINING, **OFTEN}, dynamic=True), scenario)
+
+
+def test_who_was_removed_knows_it_after_a_restart(tmp_path: Path) -> None:
+    """The log still has the record that removed it, and the sets before; the snapshot says that it was committed."""
+
+    async def scenario(world: World) -> None:
+        world.start(1)
+        await world.bootstrap()
+        for node_id in (2, 3):
+            world.start(node_id)
+            await until_added(world, node_id)
+        gone = 2 if (await world.leader()).node_id == 3 else 3
+        removed = world.members[gone].quorum
+        removal = m.RemoveRaftVoterRequest("the-cluster", gone, bytes([gone]) * 16)
+        assert (await ask_leader(world, removal)).error_code == ErrorCode.NONE
+        await world.until(lambda: not removed.raft.is_voter)
+        at = removed.files.history.latest_offset
+        number = 0
+        while (newest := removed.files.latest_snapshot) is None or newest.end_offset <= at:
+            await (await world.leader()).quorum.append(topic(number))
+            number += 1
+            await asyncio.sleep(0.001)
+        await world.stop(gone)
+        again = world.start(gone).quorum
+        assert again.files.start_offset == 0
+        assert again.raft.high_watermark is None
+        assert not again.raft.may_campaign
+
+    run(World(tmp_path, 3, {**OFTEN, "metadata.max.retention.bytes": "-1"}, dynamic=True), scenario)
 
 
 def test_fixed_voters_cannot_be_changed(tmp_path: Path) -> None:
