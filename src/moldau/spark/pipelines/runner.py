@@ -59,6 +59,11 @@ class Running:
             write_status(self.pipeline.checkpoint_folder, self.pipeline.name, found, running=running)
         return found
 
+    @property
+    def stopping(self) -> bool:
+        """Whether stop was requested."""
+        return self._stopping.is_set()
+
     def request_stop(self) -> None:
         """Make `wait` stop the queries and return; safe to call from a signal handler."""
         self._stopping.set()

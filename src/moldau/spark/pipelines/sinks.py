@@ -250,6 +250,9 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     own: Any = spark.newSession()
     # A row that cannot be calculated with becomes null; it does not stop the stream. `spark:` in the file may differ.
     own.conf.set("spark.sql.ansi.enabled", "false")
+    # Exactly-once needs a row in the same task when its batch is repeated. Adaptive execution joins and splits tasks by
+    # how large the data turns out to be, and a table beside the stream may have grown since.
+    own.conf.set("spark.sql.adaptive.streaming.stateless.enabled", "false")
     if any(needs_rocksdb(step, pipeline.folder) for step in pipeline.steps):
         own.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
@@ -266,6 +269,7 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
 def _register(parent: Any, own: Any) -> None:
     """Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's."""
     from moldau.spark.pipelines.database_source import DatabaseDataSource
+    from moldau.spark.pipelines.topic_table import TopicTableDataSource
     from moldau.spark.session import register
 
     sessions = parent._jvm.org.apache.spark.sql.SparkSession
@@ -273,5 +277,6 @@ def _register(parent: Any, own: Any) -> None:
     try:
         register(own)
         own.dataSource.register(DatabaseDataSource)
+        own.dataSource.register(TopicTableDataSource)
     finally:
         sessions.setActiveSession(parent._jsparkSession)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from moldau.spark.pipelines import model, parse, store
+from moldau.spark.pipelines import model, parse, store, topic_table
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.schema import parse_schema
@@ -110,7 +110,7 @@ def _topic(
     options = topic_options(pipeline, source, headers=headers)
     as_table = isinstance(source, model.TopicSource) and source.as_table
     if as_table:
-        records = _newest(spark.read.format("moldau").options(**options).load())
+        records = _newest(spark.read.format(topic_table.FORMAT).options(**options).load())
     else:
         options["kafka.group.id"] = group
         records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
