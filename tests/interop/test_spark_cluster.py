@@ -1,4 +1,7 @@
-"""The same pipeline file on a real Spark cluster, a master and two workers, against Moldau and Apache Kafka alike."""
+"""A real Spark cluster, a master and two workers, against Moldau and Apache Kafka alike.
+
+The same pipeline file runs there; and exactly-once holds when executors are killed at every step of a task.
+"""
 
 import json
 import os
@@ -15,8 +18,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop import spark_exactly_once_driver as exactly_once
 from tests.interop.apache_kafka import ApacheKafka, free_ports
+from tests.interop.spark_exactly_once import fill, run_to_the_end
 from tests.support.broker_process import BrokerProcess
+from tests.support.clients import create_topic, read_all, wait_for
+from tests.support.spark_crash import ZOMBIE
 
 RECORDS = 2_000
 PARTITIONS = 4
@@ -139,6 +146,44 @@ def test_the_same_file_runs_on_two_workers(
     assert {row["executor"] for row in rows} == {"0", "1"}
     copied = sum(broker_end(broker.bootstrap_servers, "copied", partition) for partition in range(PARTITIONS))
     assert copied >= RECORDS  # transaction markers take offsets too
+
+
+IN_TRANSACTION = ("before all is acknowledged", "before the marker", "between marker and commit")
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("peer", "victim"),
+    [
+        ("moldau", "executor-decisive"),
+        ("apache_kafka", f"{ZOMBIE}-decisive"),
+        pytest.param("moldau", "executor", marks=LONG),
+        pytest.param("moldau", ZOMBIE, marks=LONG),
+        pytest.param("apache_kafka", "executor", marks=LONG),
+        pytest.param("apache_kafka", ZOMBIE, marks=LONG),
+    ],
+)
+def test_executors_that_are_killed_change_nothing(
+    peer: str, victim: str, spark_master: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """In every batch one dies (SIGKILL), at another step of the task; or it leaves a zombie that goes on too late."""
+    broker: BrokerProcess | ApacheKafka = request.getfixturevalue(peer)
+    bootstrap, steps = broker.bootstrap_servers, exactly_once.steps_for(victim)
+    source, target = (create_topic(bootstrap, name, exactly_once.PARTITIONS) for name in ("in", "out"))
+    expected = fill(bootstrap, source, len(steps))
+    run_to_the_end(bootstrap, source, target, tmp_path, victim, "pass", spark_master)
+    if victim.startswith(ZOMBIE):
+        ends = {step: zombie_end(tmp_path / "fuses" / f"{batch}.zombie") for batch, step in enumerate(steps)}
+        assert {ends[step] for step in IN_TRANSACTION if step in ends} <= {"Fenced", "DeliveryFailed"}, ends
+    found = read_all(bootstrap, target, exactly_once.PARTITIONS)
+    assert Counter(bytes(each.value() or b"") for each in found) == expected
+
+
+def zombie_end(note: Path) -> str:
+    return wait_for(lambda: note.read_text() if note.exists() else "", f"the zombie of {note.stem} ends", 120)
 
 
 def broker_end(bootstrap: str, topic: str, partition: int) -> int:

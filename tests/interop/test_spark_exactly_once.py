@@ -5,21 +5,16 @@ What a reader of committed records then finds must be there once. Other tasks of
 are the zombies that must not commit twice.
 """
 
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.spark_exactly_once import fill, run_to_the_end
 from tests.interop.spark_exactly_once_driver import KEYS, PARTITIONS, ROWS_PER_PARTITION, steps_for
 from tests.support.broker_process import BrokerProcess
-from tests.support.clients import create_topic, quiet, read_all
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.clients import create_topic, read_all
 
 
 @pytest.fixture
@@ -28,11 +23,21 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     return cluster.bootstrap_servers
 
 
-# Each death of a driver costs the start of a JVM, so every step is tried once per cluster, with one query each.
+LONG = pytest.mark.long
+
+
+# Each death of a driver costs the start of a JVM: all steps are for `make interop-long`, the decisive ones for
+# `make interop`, with one query for each cluster.
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("bootstrap", "victim"),
-    [("moldau", "worker"), ("apache_kafka", "worker"), pytest.param("moldau", "driver", marks=pytest.mark.long)],
+    [
+        ("moldau", "worker"),
+        ("apache_kafka", "worker"),
+        ("apache_kafka", "driver-decisive"),
+        pytest.param("moldau", "driver", marks=LONG),
+        pytest.param("apache_kafka", "driver", marks=LONG),
+    ],
     indirect=["bootstrap"],
 )
 def test_every_record_is_passed_on_once(bootstrap: str, tmp_path: Path, victim: str) -> None:
@@ -45,7 +50,13 @@ def test_every_record_is_passed_on_once(bootstrap: str, tmp_path: Path, victim: 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("bootstrap", "victim"),
-    [("moldau", "worker"), ("apache_kafka", "worker"), pytest.param("apache_kafka", "driver", marks=pytest.mark.long)],
+    [
+        ("moldau", "worker"),
+        ("apache_kafka", "worker"),
+        ("moldau", "driver-decisive"),
+        pytest.param("moldau", "driver", marks=LONG),
+        pytest.param("apache_kafka", "driver", marks=LONG),
+    ],
     indirect=["bootstrap"],
 )
 def test_every_count_is_told_once(bootstrap: str, tmp_path: Path, victim: str) -> None:
@@ -60,30 +71,3 @@ def test_every_count_is_told_once(bootstrap: str, tmp_path: Path, victim: str) -
     assert len(told) == KEYS
     for counts in told.values():
         assert counts == [PARTITIONS * ROWS_PER_PARTITION // KEYS * (batch + 1) for batch in range(batches)]
-
-
-def fill(bootstrap: str, topic: str, batches: int) -> Counter[bytes]:
-    """The same number of records for every batch, partition and key."""
-    producer = Producer(quiet(bootstrap, linger_ms=20))
-    values = []
-    for batch in range(batches):
-        for partition in range(PARTITIONS):
-            for row in range(ROWS_PER_PARTITION):
-                value = f"{batch}.{partition}.{row}".encode()
-                number = row + ROWS_PER_PARTITION * partition
-                producer.produce(topic, value, b"key-%d" % (number % KEYS), partition)
-                values.append(value)
-    assert producer.flush(30) == 0
-    return Counter(values)
-
-
-def run_to_the_end(bootstrap: str, source: str, target: str, folder: Path, victim: str, query: str) -> None:
-    """Start it again and again. Spark itself repairs the death of a worker; that of a driver, the next start."""
-    (folder / "fuses").mkdir()
-    module = "tests.interop.spark_exactly_once_driver"
-    command = [sys.executable, "-m", module, bootstrap, source, target, str(folder), victim, query]
-    deaths = len(steps_for(victim)) if victim == "driver" else 0
-    for expected in (*[-signal.SIGKILL] * deaths, 0):
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == expected, done.stderr[-4000:]
-    assert len([*(folder / "fuses").iterdir()]) == len(steps_for(victim))
