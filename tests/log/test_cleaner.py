@@ -1,6 +1,7 @@
 """S6: compaction keeps the newest record of every key, forgets tombstones and aborted data in time, and never changes
 an offset or an order."""
 
+import dataclasses
 import errno
 import random
 import sys
@@ -9,7 +10,7 @@ import tracemalloc
 
 import pytest
 
-from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, open_log
+from moldau.log import AppendOrigin, LogConfig, LogContext, PartitionLog, clean_chunks, open_log
 from moldau.log.clean_scan import SHORT_KEY_BYTES, scan_records
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob
@@ -79,6 +80,48 @@ def test_the_newest_record_of_every_key_stays(context: LogContext, codec: Codec)
     below = [r for r in after if r.offset < active]
     assert len({r.key for r in below}) == len(below)  # no key twice in the clean part
     assert log.log_end_offset == before[-1].offset + 1
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 500, 1 << 18])
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 9 * ENTRY_BYTES])
+def test_batches_of_any_shape_side_by_side(
+    context: LogContext, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, memory_bytes: int
+) -> None:
+    """Small ones of one record in runs, larger ones, compressed ones, tombstones, producers with sequence numbers."""
+    monkeypatch.setattr(clean_chunks, "_CHUNK_BYTES", chunk_bytes)
+    log = sim_log(context, dataclasses.replace(CONFIG, segment_bytes=3000))
+    chance = random.Random(chunk_bytes)
+    sequences = {7: 0, 8: 0}
+    for number in range(200):
+        count = chance.choice((1, 1, 1, 1, 2, 30))
+        values = [None if chance.random() < 0.1 else b"%d" % number for _ in range(count)]
+        pairs = [(b"key %d" % chance.randint(0, 40), value) for value in values]
+        producer_id = chance.choice((-1, -1, 7, 8))
+        producer = (producer_id, 0, sequences[producer_id]) if producer_id >= 0 else (-1, -1, -1)
+        if producer_id >= 0:
+            sequences[producer_id] += count
+        codec = chance.choice((Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4))
+        log.append_as_leader(batch(pairs, log.context.clock.wall_ms() + number, producer=producer, codec=codec), 1)
+    log.update_high_watermark(log.log_end_offset)
+    before, active = read_records(log), log.active_segment.base_offset
+    job, rounds = clean(log, None, memory_bytes), 1
+    assert job.stats.records_read == sum(1 for r in before if r.offset < job.end_offset) or memory_bytes < 1 << 20
+    while job.end_offset < active:
+        job, rounds = clean(log, job.end_offset, memory_bytes), rounds + 1
+    assert (rounds > 1) == (memory_bytes < 1 << 20)
+    after = read_records(log)
+    assert newest(after) == newest(before)
+    assert set(after) <= set(before)
+    below = [r for r in after if r.offset < active]
+    expected = newest([r for r in before if r.offset < active])
+    assert below == sorted(expected.values(), key=lambda r: r.offset)
+    assert job.stats.bytes_written == sum(s.size for s in log.segments[:-1])
+    for producer_id, sequence in sequences.items():
+        with pytest.raises(OutOfOrderSequence):
+            log.append_as_leader(batch([(b"k", b"v")], producer=(producer_id, 0, sequence + 1)), 1)
+    again = open_log(context, log.folder, "t", 0, log.config, recovery_point=log.log_end_offset)
+    assert read_records(again) == after
+    assert {p.producer_id: p.last_sequence + 1 for p in again.active_producers()} == sequences
 
 
 def test_what_was_cleaned_survives_a_restart(context: LogContext) -> None:
@@ -322,6 +365,20 @@ def test_damaged_records_are_not_blessed(context: LogContext, disk: SimDisk) -> 
     assert not job.run_and_finish()
     assert isinstance(job.error, CorruptRecord)
     assert not log.is_offline
+
+
+def test_damage_in_the_clean_part_is_not_blessed(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, CONFIG)
+    for number in range(50):
+        append(log, (b"%d" % number, b"%d" % number))
+    first = clean(log)
+    for number in range(50):
+        append(log, (b"%d" % (number % 9), b"%d" % number))
+    file = disk.open(log.segments[0].path(".log"))
+    file.write_at(file.size - 1, b"\xff")
+    job = CleanJob(log_to_clean(log, first.end_offset, 0))
+    assert not job.run_and_finish()
+    assert isinstance(job.error, CorruptRecord)
 
 
 def test_a_disk_error_takes_the_log_offline(context: LogContext, disk: SimDisk) -> None:

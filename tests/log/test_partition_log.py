@@ -141,6 +141,36 @@ def test_refused_batches_leave_no_trace(context: LogContext, data: bytearray, er
     assert log.append_as_leader(batch([b"next"]), 1).first_offset == 1
 
 
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        (LogConfig(max_message_bytes=100), RecordTooLarge),
+        (LogConfig(segment_bytes=100), RecordListTooLarge),
+        (LogConfig(cleanup_policy=frozenset({"compact"})), InvalidRecord),
+        (LogConfig(message_timestamp_after_max_ms=-1), InvalidTimestamp),
+    ],
+)
+def test_new_settings_count_for_the_next_batch(context: LogContext, config: LogConfig, error: type[LogError]) -> None:
+    log = sim_log(context)
+    fill(log, 3)
+    log.config = config
+    with pytest.raises(error):
+        log.append_as_leader(batch([b"x" * 100]), 1)
+    log.config = LogConfig()
+    assert log.append_as_leader(batch([b"x" * 100]), 1).first_offset == 3
+
+
+def test_the_clock_moves_the_bound_on_timestamps(context: LogContext, clock: ManualClock) -> None:
+    log = sim_log(context)
+    fill(log, 2)
+    for ahead_ms in (3_600_010, 7_200_000):
+        with pytest.raises(InvalidTimestamp):
+            log.append_as_leader(batch([b"x"], START_MS + ahead_ms), 1)
+        clock.now_ms = START_MS + ahead_ms - 3_600_000
+        log.append_as_leader(batch([b"x"], START_MS + ahead_ms), 1)
+    assert log.log_end_offset == 4
+
+
 def test_bytes_behind_the_batch_are_cut_off(context: LogContext) -> None:
     log = sim_log(context)
     assert log.append_as_leader(batch([b"a"]) + b"rest", 1).size_bytes == len(batch([b"a"]))
@@ -507,6 +537,43 @@ def test_truncate(context: LogContext) -> None:
     assert values(log) == before[:62]  # the batch of 62 and 63 is gone as a whole
     assert log.append_as_leader(batch([b"new"]), 2).first_offset == 63
     assert values(reopen(log, clean=False)) == [*before[:62], (63, b"new")]
+
+
+def test_a_folder_is_renamed_between_appends(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, LogConfig(index_interval_bytes=10))
+    fill(log, 5)
+    disk.rename(log.folder, "/data/t-1")
+    log.moved("/data/t-1")
+    fill(log, 5)
+    assert log.active_segment.offset_index.file.count == 9
+    assert [record.offset for record in read_records(log, 7)] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("as_follower", [False, True])
+def test_the_first_append_after_a_start_indexes_nothing_twice(context: LogContext, *, as_follower: bool) -> None:
+    log = sim_log(context, LogConfig(index_interval_bytes=10))
+    fill(log, 5, step_ms=1)
+    log = reopen(log)
+    before = log.active_segment.offset_index.file.count
+    for number in range(5, 8):
+        if as_follower:
+            log.append_as_follower(batch([b"x"], START_MS + number, base_offset=number, leader_epoch=1))
+        else:
+            log.append_as_leader(batch([b"x"], START_MS + number), 1)
+    index = log.active_segment.offset_index
+    entries = [index.entry(slot) for slot in range(index.file.count)]
+    assert entries == sorted(set(entries))
+    assert len(entries) == before + 2  # the first counts its bytes from nothing
+    assert log.offset_of_max_timestamp() == FoundOffset(START_MS + 7, 7, 1)
+
+
+def test_an_emptied_segment_counts_its_age_anew(context: LogContext) -> None:
+    log = sim_log(context, LogConfig(segment_ms=1000))
+    fill(log, 3)
+    log.truncate_to(0)
+    for age in (5000, 5900, 6001):
+        log.append_as_leader(batch([b"x"], START_MS + age), 1)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
 def test_truncate_below_the_first_segment_starts_over(context: LogContext, clock: ManualClock) -> None:

@@ -6,17 +6,32 @@ transaction's records is left, after the same delay. A batch that holds a produc
 offset of the round, is kept as an empty header. Offsets, order and what is kept of a batch never change.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import compress
 
+from moldau.log.clean_chunks import Chunk, CleanOutput
 from moldau.log.clean_scan import ScannedRecords, rebuild, scan_records
 from moldau.log.errors import CorruptRecord
 from moldau.log.offset_map import OffsetMap
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validation import read_marker
-from moldau.records import BatchBuilder, BatchHeader, BatchOptions, RecordsError, empty_batch
+from moldau.records import (
+    LOG_OVERHEAD_BYTES,
+    BatchBuilder,
+    BatchHeader,
+    BatchOptions,
+    CorruptBatch,
+    RecordsError,
+    check_crc,
+    empty_batch,
+    read_header,
+)
+from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from moldau.records.reader import RecordTuple, iter_chunks, read_body
+
+_OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class TransactionState:
@@ -92,28 +107,77 @@ class CleanFilter:
     max_decompressed_bytes: int
     transactions: TransactionState = field(default_factory=TransactionState)
     stats: CleanStats = field(default_factory=CleanStats)
+    _wanted_offsets: set[int] = field(init=False)  # a batch that ends here may be kept without records
 
-    def clean(
-        self, header: BatchHeader, batch: memoryview
-    ) -> tuple[bytes | bytearray | memoryview | None, list[AbortedTxn]]:
-        """What is left of the batch (None: nothing), and aborted transactions that stay indexed."""
+    def __post_init__(self) -> None:
+        self._wanted_offsets = {offset for offset, _ in self.last_offsets.values()} | {self.round_end_offset - 1}
+
+    def clean_chunk(self, chunk: Chunk, output: CleanOutput) -> list[AbortedTxn]:
+        """Pass on what is left of a chunk. The aborted transactions that stay indexed.
+
+        Where a whole batch is in the map, that knows which of its offsets stay, so most batches need no other look.
+        The marks are in order as the batches are: they are gone through side by side. Batches that stay as they are
+        and follow each other are copied together.
+        """
+        data, newest, stats, wanted_offsets = chunk.data, self.newest, self.stats, self._wanted_offsets
+        marks, first_offset, latest_offset = newest.marks, newest.first_offset, newest.latest_offset
+        slot = bisect_left(marks, chunk.batches[0][0] << 1)
         indexed: list[AbortedTxn] = []
-        self.stats.bytes_read += len(batch)
-        self.stats.records_read += header.record_count
+        run_start = run_end = end = 0  # the run: bytes that stay as they are, and were not copied yet
+        for base_offset, length, _, _, attributes, delta, max_timestamp, count in chunk.batches:
+            start = end
+            end += LOG_OVERHEAD_BYTES + length
+            last_offset = base_offset + delta
+            stats.records_read += count
+            stays = False
+            if not attributes & _OF_TRANSACTIONS and base_offset >= first_offset and last_offset <= latest_offset:
+                mark = marks[slot]
+                if mark < base_offset << 1:
+                    slot = bisect_left(marks, base_offset << 1, slot)
+                    mark = marks[slot]
+                if mark >> 1 > last_offset:
+                    if last_offset not in wanted_offsets:
+                        continue
+                elif count == 1 and not mark & 1:
+                    stays = True
+                    slot += 1
+                    stats.records_written += 1
+            if not stays:
+                batch = memoryview(data)[start:end]
+                kept = self._clean(batch, indexed)
+                if kept is None:
+                    continue
+                if kept is not batch:
+                    output.add_bytes(data[run_start:run_end])
+                    output.add(kept)
+                    run_start = run_end = end
+                    continue
+            if start != run_end:
+                output.add_bytes(data[run_start:run_end])  # a copy: one batch must not keep the chunk in memory
+                run_start = start
+            run_end = end
+            output.batches.append((output.size + start - run_start, end - start, last_offset, max_timestamp))
+        output.add_bytes(data[run_start:run_end])
+        stats.bytes_read += chunk.size
+        return indexed
+
+    def _clean(self, batch: memoryview, indexed: list[AbortedTxn]) -> bytearray | memoryview | None:
+        """What is left of a batch: itself, less, or nothing."""
+        header = read_header(batch)
+        try:
+            check_crc(batch, 0, header)
+        except CorruptBatch as error:
+            raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
         if header.is_control:
             obsolete, aborted = self.transactions.on_control(header, batch)
             if aborted is not None:
                 indexed.append(aborted)
             horizon = header.delete_horizon_ms
             expired = obsolete and (not header.record_count or (horizon is not None and horizon <= self.now_ms))
-            kept = self._keep_control(header, batch, obsolete=obsolete, expired=expired)
-        elif self.transactions.on_data(header):
-            kept = self._keep_header(header)
-        else:
-            kept = self._keep_records(header, batch)
-        if kept is not None:
-            self.stats.bytes_written += len(kept)
-        return kept, indexed
+            return self._keep_control(header, batch, obsolete=obsolete, expired=expired)
+        if self.transactions.on_data(header):
+            return self._keep_header(header)
+        return self._keep_records(header, batch)
 
     def _keep_header(self, header: BatchHeader) -> bytearray | None:
         """For a batch without records: its header, if anybody needs it."""
@@ -132,7 +196,7 @@ class CleanFilter:
 
     def _keep_control(
         self, header: BatchHeader, batch: memoryview, *, obsolete: bool, expired: bool
-    ) -> bytes | bytearray | memoryview | None:
+    ) -> bytearray | memoryview | None:
         if expired:
             return self._keep_header(header)
         if obsolete and header.delete_horizon_ms is None:
@@ -140,7 +204,7 @@ class CleanFilter:
         self.stats.records_written += header.record_count
         return batch
 
-    def _keep_records(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> bytearray | memoryview | None:
         """Where the whole batch is in the map, that knows which offsets stay; elsewhere the keys must be asked."""
         newest = self.newest
         if header.base_offset < newest.first_offset or header.last_offset > newest.latest_offset:
@@ -159,7 +223,7 @@ class CleanFilter:
         self.stats.records_written += sum(kept)
         return rebuild(header, scanned, kept)
 
-    def _keep_by_key(self, header: BatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
+    def _keep_by_key(self, header: BatchHeader, batch: memoryview) -> bytearray | memoryview | None:
         horizon = header.delete_horizon_ms
         scanned = self._scan(header, batch)
         if header.base_offset > self.newest.latest_offset:  # the map ends with a batch: nothing is known of later ones

@@ -6,7 +6,7 @@ count from the batch's base offset and base timestamp, which stay. So a cleaned 
 old bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ _SHORT_KEY_BYTE = 2 * SHORT_KEY_BYTES + 1  # first bytes below, if even, announc
 
 
 class ScannedRecords(NamedTuple):
-    """The records of a batch in order, one column each. A mark is twice the offset, plus one for a tombstone."""
+    """The records of one or more batches in order, one column each. A mark is twice the offset, plus one for a
+    tombstone."""
 
     body: bytes
     marks: list[int]
@@ -29,75 +30,83 @@ class ScannedRecords(NamedTuple):
     odd_keys: list[int]  # indexes of keys that are null or longer than SHORT_KEY_BYTES
 
 
+def no_records(body: bytes) -> ScannedRecords:
+    return ScannedRecords(body, [], [], [], [], [])
+
+
 def scan_records(body: bytes, count: int, base_offset: int) -> ScannedRecords:
     """Every record of an expanded batch. CorruptBatch if they do not fill it exactly."""
-    found = ScannedRecords(body, [], [], [], [], [])
-    try:
-        position = _scan(found, count, base_offset << 1)
-    except LookupError:
-        raise CorruptBatch("a record reaches beyond its batch, or has a negative length") from None
-    if position != len(body):
-        raise CorruptBatch(f"{len(body) - position} bytes follow the last of {count} records")
+    found = no_records(body)
+    scan_batches(found, [(0, len(body), count, base_offset)])
     return found
 
 
-def _scan(found: ScannedRecords, count: int, base_mark: int) -> int:
+def scan_batches(found: ScannedRecords, batches: Iterable[tuple[int, int, int, int]]) -> None:
+    """Add the records of batches: where these begin and end in the body, how many there are, the base offset."""
+    try:
+        _scan(found, batches)
+    except LookupError:
+        raise CorruptBatch("a record reaches beyond its batch, or has a negative length") from None
+
+
+def _scan(found: ScannedRecords, batches: Iterable[tuple[int, int, int, int]]) -> None:
     """The hot loop of compaction, hence inlined: varints of one or two bytes are read through tables."""
     low_bits, high_bits, zigzag = LOW_BITS, HIGH_BITS, ZIGZAG
     body = found.body
     add_mark, add_key, add_end = found.marks.append, found.keys.append, found.ends.append
     add_timestamp = found.timestamp_deltas.append
-    position = 0
-    size = len(body)
-    for _ in repeat(None, count):
-        byte = body[position]
-        if byte < 0x80:
-            end = position + 1 + low_bits[byte]
-            position += 2  # the attributes byte of a record is unused
-        elif (second := body[position + 1]) < 0x80:
-            end = position + 2 + low_bits[byte] + high_bits[second]
-            position += 3
-        else:
-            length, position = read_length(body, position)
-            end = position + length
-            position += 1
+    for start, size, count, base_offset in batches:
+        position, base_mark = start, base_offset << 1
+        for _ in repeat(None, count):
+            byte = body[position]
+            if byte < 0x80:
+                end = position + 1 + low_bits[byte]
+                position += 2  # the attributes byte of a record is unused
+            elif (second := body[position + 1]) < 0x80:
+                end = position + 2 + low_bits[byte] + high_bits[second]
+                position += 3
+            else:
+                length, position = read_length(body, position)
+                end = position + length
+                position += 1
 
-        byte = body[position]
-        if byte < 0x80:
-            add_timestamp(zigzag[byte])
-            position += 1
-        else:
-            delta, position = read_varlong(body, position)
-            add_timestamp(delta)
+            byte = body[position]
+            if byte < 0x80:
+                add_timestamp(zigzag[byte])
+                position += 1
+            else:
+                delta, position = read_varlong(body, position)
+                add_timestamp(delta)
 
-        byte = body[position]  # zigzag makes an offset even and twice as large: a mark already
-        if byte < 0x80:
-            mark = base_mark + byte
-            position += 1
-        elif (second := body[position + 1]) < 0x80:
-            mark = base_mark + (byte & 0x7F) + (second << 7)
-            position += 2
-        else:
-            delta, position = read_length(body, position)
-            mark = base_mark + (delta << 1)
+            byte = body[position]  # zigzag makes an offset even and twice as large: a mark already
+            if byte < 0x80:
+                mark = base_mark + byte
+                position += 1
+            elif (second := body[position + 1]) < 0x80:
+                mark = base_mark + (byte & 0x7F) + (second << 7)
+                position += 2
+            else:
+                delta, position = read_length(body, position)
+                mark = base_mark + (delta << 1)
 
-        byte = body[position]
-        position += 1
-        if byte < _SHORT_KEY_BYTE and not byte & 1:
-            key_end = position + (byte >> 1)
-            add_key(body[position:key_end])
-        else:
-            length, position = read_varint(body, position - 1)
-            key_end = position + max(length, 0)
-            found.odd_keys.append(len(found.keys))
-            add_key(body[position:key_end] if length >= 0 else None)
-        if mark & 1 or not key_end < end <= size:
-            raise CorruptBatch("the fields of a record do not fit its declared length")
-        # The value's length: negative, which is odd in its first byte, means null.
-        add_mark(mark + (body[key_end] & 1))
-        add_end(end)
-        position = end
-    return position
+            byte = body[position]
+            position += 1
+            if byte < _SHORT_KEY_BYTE and not byte & 1:
+                key_end = position + (byte >> 1)
+                add_key(body[position:key_end])
+            else:
+                length, position = read_varint(body, position - 1)
+                key_end = position + max(length, 0)
+                found.odd_keys.append(len(found.keys))
+                add_key(body[position:key_end] if length >= 0 else None)
+            if mark & 1 or not key_end < end <= size:
+                raise CorruptBatch("the fields of a record do not fit its declared length")
+            # The value's length: negative, which is odd in its first byte, means null.
+            add_mark(mark + (body[key_end] & 1))
+            add_end(end)
+            position = end
+        if position != size:
+            raise CorruptBatch(f"{size - position} bytes follow the last of {count} records")
 
 
 def rebuild(header: BatchHeader, scanned: ScannedRecords, kept: Sequence[bool]) -> bytearray:

@@ -11,11 +11,12 @@ swap is ordered so that recovery can finish or undo it at any point: `.cleaned` 
 `.swap` (worth more than the sources), the sources are renamed, `.swap` gets its final name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from moldau.log.clean_chunks import Chunk, CleanOutput, read_chunks
 from moldau.log.clean_filter import CleanFilter, CleanStats, TransactionState
-from moldau.log.clean_scan import scan_records
+from moldau.log.clean_scan import no_records, scan_batches, scan_records
 from moldau.log.cleanable import LogToClean
 from moldau.log.config import LogConfig
 from moldau.log.errors import CleaningAborted, CorruptRecord, LogError
@@ -29,12 +30,13 @@ from moldau.log.segments import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.log.throttle import UNLIMITED_BYTES_PER_SECOND, Throttle
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
-from moldau.records import BatchHeader, CorruptBatch, RecordsError, check_crc, read_header
+from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, CorruptBatch, RecordsError, read_header
+from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG
 from moldau.records.reader import read_body
 from moldau.seams import Disk
 
-_WRITE_BYTES = 1 << 20
 _PACE_BYTES = 1 << 16
+_NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,30 +54,6 @@ class _Cleaned:
 
     sources: list[_Source]
     segment: Segment
-
-
-class _Output:
-    """What is kept, on its way into a cleaned segment: written a mebibyte at a time, because many batches are small."""
-
-    __slots__ = ("_batches", "_buffers", "_segment", "_size")
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._buffers: list[bytes | bytearray | memoryview] = []
-        self._batches: list[tuple[int, BatchHeader]] = []
-        self._size = 0
-
-    def add(self, header: BatchHeader, batch: bytes | bytearray | memoryview) -> None:
-        self._buffers.append(batch)
-        self._batches.append((self._size, header))
-        self._size += len(batch)
-        if self._size >= _WRITE_BYTES:
-            self.write()
-
-    def write(self) -> None:
-        if self._buffers:
-            self._segment.append_run(b"".join(self._buffers), 0, self._batches)
-            self._buffers, self._batches, self._size = [], [], 0
 
 
 class CleanJob:
@@ -168,25 +146,61 @@ class CleanJob:
                 continue
             transactions.add_aborted(source.aborted)
             position = self._dirty_position if source.reader.base_offset == self._dirty_base else 0
-            for _, header, batch in _checked_batches(source.reader, position):
-                if newest.is_full:
+            for chunk in read_chunks(source.reader, position, check_crcs=True):
+                self._pace(chunk.size)
+                if not self._map_chunk(chunk, transactions):
                     return
-                self._pace(len(batch))
-                if header.is_control:
-                    transactions.on_control(header, batch)
-                elif not transactions.on_data(header):
-                    self._map_batch(header, batch)
-                newest.latest_offset = max(newest.latest_offset, header.last_offset)
             following = self._sources[index + 1].reader.base_offset if index + 1 < len(self._sources) else None
             end = self.target.first_uncleanable_offset if following is None else following
             newest.latest_offset = max(newest.latest_offset, end - 1)
 
-    def _map_batch(self, header: BatchHeader, batch: memoryview) -> None:
+    def _map_chunk(self, chunk: Chunk, transactions: TransactionState) -> bool:
+        """Whether all of it went into the map; that ends with a batch. Plain batches are put there together."""
+        newest = self._map
+        room = newest.max_entries - len(newest)
+        plain: list[tuple[int, int, int, int]] = []
+        end = 0
+        for base_offset, length, _, _, attributes, delta, _, count in chunk.batches:
+            start = end
+            end += LOG_OVERHEAD_BYTES + length
+            if room <= 0:  # perhaps: keys may come twice
+                self._map_plain(chunk.data, plain)
+                plain = []
+                room = newest.max_entries - len(newest)
+                if room <= 0:
+                    return False
+            if attributes & _NOT_PLAIN:
+                self._map_plain(chunk.data, plain)
+                plain = []
+                self._map_special(memoryview(chunk.data)[start:end], transactions)
+                room = newest.max_entries - len(newest)
+            else:
+                plain.append((start + HEADER_BYTES, end, count, base_offset))
+                room -= count
+            newest.latest_offset = max(newest.latest_offset, base_offset + delta)
+        self._map_plain(chunk.data, plain)
+        return True
+
+    def _map_plain(self, data: bytes, batches: list[tuple[int, int, int, int]]) -> None:
+        found = no_records(data)
         try:
-            body = read_body(batch, 0, header, self._config.max_decompressed_bytes)
-            self._map.put_batch(scan_records(body, header.record_count, header.base_offset))
-        except RecordsError as error:
-            raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
+            scan_batches(found, batches)
+        except CorruptBatch as error:
+            message = f"a batch between offsets {batches[0][3]} and {batches[-1][3]} cannot be cleaned: {error}"
+            raise CorruptRecord(message) from error
+        self._map.put_batch(found)
+
+    def _map_special(self, batch: memoryview, transactions: TransactionState) -> None:
+        """A batch that is compressed or belongs to a transaction."""
+        header = read_header(batch)
+        if header.is_control:
+            transactions.on_control(header, batch)
+        elif not transactions.on_data(header):
+            try:
+                body = read_body(batch, 0, header, self._config.max_decompressed_bytes)
+                self._map.put_batch(scan_records(body, header.record_count, header.base_offset))
+            except RecordsError as error:
+                raise CorruptRecord(f"the batch at offset {header.base_offset} cannot be cleaned: {error}") from error
 
     def _groups(self) -> list[list[_Source]]:
         """Neighbours that fit into one segment together, up to where the map reaches."""
@@ -219,19 +233,18 @@ class CleanJob:
         first = group[0].reader
         cleaned = first.cleaned_copy(self._files, self._config, CLEANED_SUFFIX)
         cleaned.remove_files()
-        output = _Output(cleaned)
+        output = CleanOutput(cleaned)
         try:
             for source in group:
                 clean.transactions.add_aborted(source.aborted)
-                for _, header, batch in _checked_batches(source.reader, 0):
-                    self._pace(len(batch))
-                    kept, indexed = clean.clean(header, batch)
-                    if kept is not None:
-                        self._pace(len(kept))
-                        output.add(header if kept is batch else read_header(kept), kept)
-                    for aborted in indexed:
+                # What is in the map was checked on the way there; the filter checks the rest.
+                for chunk in read_chunks(source.reader, 0, check_crcs=False):
+                    self._pace(chunk.size)
+                    for aborted in clean.clean_chunk(chunk, output):
                         cleaned.txn_index.append(aborted)
-            output.write()
+                    self._pace(output.write())
+            self._pace(output.write(0))
+            self.stats.bytes_written += cleaned.size
             cleaned.create_file()
             cleaned.seal()
             cleaned.flush()
@@ -269,17 +282,3 @@ class CleanJob:
     def run_and_finish(self) -> bool:
         self.run()
         return self.finish()
-
-
-def _checked_batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Every batch of a source; a damaged one ends the cleaning, for the compaction must not bless it with a new CRC."""
-    end = position
-    for at, header, batch in segment.batches(position):
-        try:
-            check_crc(batch, 0, header)
-        except CorruptBatch as error:
-            raise CorruptRecord(f"{segment!r}, position {at}: {error}") from error
-        yield at, header, batch
-        end = at + len(batch)
-    if end != segment.size:
-        raise CorruptRecord(f"{segment!r} holds no whole batch at position {end}")

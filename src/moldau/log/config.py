@@ -81,6 +81,7 @@ class LogConfig:
     stamps_append_time: bool = field(init=False)
     must_read_records: bool = field(init=False)
     takes_batches_as_they_are: bool = field(init=False)  # nothing of a batch is rewritten, no record is looked at
+    plain_bytes_max: int = field(init=False)  # the largest batch that is taken as it is
     max_segment_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,6 +94,7 @@ class LogConfig:
         derive("must_read_records", compact or self.message_timestamp_before_max_ms != LONG_MAX)
         rewrites = self.stamps_append_time or self.target_codec is not None
         derive("takes_batches_as_they_are", not rewrites and not self.must_read_records)
+        derive("plain_bytes_max", self.max_message_bytes if self.takes_batches_as_they_are else 0)
         # A compacted log rolls early enough that nothing stays uncompacted beyond the bound on the lag.
         lag_ms = self.max_compaction_lag_ms if compact and self.max_compaction_lag_ms > 0 else LONG_MAX
         derive("max_segment_ms", min(self.segment_ms, lag_ms))

@@ -16,7 +16,7 @@ WARM_ENTRIES = 8192 // ENTRY_BYTES
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _ENTRY = struct.Struct(">II")
-_pack_entry = _ENTRY.pack_into
+pack_entry = _ENTRY.pack_into
 _read_entry = _ENTRY.unpack_from
 _read_key = struct.Struct(">I").unpack_from
 
@@ -36,7 +36,7 @@ class OffsetIndex:
         file = self.file
         count = file.count
         view = file.mapped_view if count < file.capacity else file.reserve()
-        _pack_entry(view, count * ENTRY_BYTES, offset - self.base_offset, position)
+        pack_entry(view, count * ENTRY_BYTES, offset - self.base_offset, position)
         file.count = count + 1
 
     def lookup(self, offset: int) -> int:

@@ -18,6 +18,7 @@ from moldau.log.clean_scan import ScannedRecords
 # empty, and its place in the order of marks.
 ENTRY_BYTES = 224
 _DIGEST_BYTES = 16
+_BEYOND = 1 << 65  # no mark is as large: offsets have 63 bits
 
 
 class OffsetMap:
@@ -68,11 +69,18 @@ class OffsetMap:
                 keys[index] = None if key is None else self._digest(key)
         return keys
 
-    def marks_between(self, first_offset: int, last_offset: int) -> list[int]:
-        """The marks of the records from one offset to another that are the newest of their keys, in order."""
+    @property
+    def marks(self) -> list[int]:
+        """The marks of all records that are the newest of their keys, in order, and one beyond all offsets."""
         marks = self._marks
         if marks is None:
             marks = self._marks = sorted(self._newest.values())
+            marks.append(_BEYOND)
+        return marks
+
+    def marks_between(self, first_offset: int, last_offset: int) -> list[int]:
+        """Those from one offset to another."""
+        marks = self.marks
         return marks[bisect_left(marks, first_offset << 1) : bisect_left(marks, (last_offset + 1) << 1)]
 
     def _digest(self, key: bytes) -> bytes:

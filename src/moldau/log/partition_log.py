@@ -12,6 +12,8 @@ Invariants
 - `flushed_offset` counts what survives a power loss; `recovery_point` never lies beyond what was flushed.
 """
 
+import struct
+
 from moldau.log.checkpoints import write_topic_id
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
@@ -25,7 +27,7 @@ from moldau.log.errors import (
 from moldau.log.failure import offline_on_error
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
-from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerState
+from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
 from moldau.log.reading import Reader
 from moldau.log.replay import rebuild_producer_state
 from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, new_tuple
@@ -37,11 +39,24 @@ from moldau.log.snapshots import Snapshots
 from moldau.log.time_index import NO_TIMESTAMP
 from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from moldau.log.txn_index import AbortedTxn
-from moldau.log.validation import read_marker, validate_for_follower, validate_for_leader
+from moldau.log.validation import LAST_CODEC, read_marker, validate_for_follower, validate_for_leader
 from moldau.records import BatchHeader, EndTransactionMarker
-from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields, as_header, pack_place
+from moldau.records.batch import (
+    CONTROL_FLAG,
+    COVERED_BY_CRC,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    HeaderFields,
+    as_header,
+    pack_place,
+)
+from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
+# A header without what an append does not look at; attributes without a sign, for one comparison to do.
+_read_plain = struct.Struct(">qi4xbIHi8xqqhii").unpack_from
 
 
 class PartitionLog:
@@ -112,6 +127,7 @@ class PartitionLog:
         """Take the log offline. Returns the error to raise, so that a caller may write `raise log.fail(error)`."""
         first = self._failure is None
         self._failure = self._failure or error
+        self._segments.active.unsettle()
         if first:
             self.context.on_failure(self.log_dir, error)
         return StorageError(f"log dir {self.log_dir} failed ({error}): replace the disk or free space, then restart")
@@ -136,11 +152,62 @@ class PartitionLog:
         buffer: WritableBuffer,
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        *,
         verification_guard: object | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place."""
+        """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place.
+
+        Nearly every batch is whole, its producer's next, and fits into the active segment as the one before did. It
+        goes in here, in as few steps as Python allows, for they cost as much as the write itself. Where any of this
+        is in doubt, `_append_with_care` looks closely, says what is wrong, and sets the limits for the next ones.
+        """
+        size = len(buffer)
+        segment = self._segments.active
+        config = segment.settled_for
+        if size < HEADER_BYTES or config is not self.config:
+            return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
+        zero, length, magic, crc, attributes, delta, max_timestamp, producer_id, epoch, sequence, count = _read_plain(
+            buffer
+        )
+        base_offset = self.log_end_offset
+        last_offset = base_offset + delta
+        entry: ProducerEntry | None = None
+        if (
+            zero
+            or magic != MAGIC
+            or attributes > LAST_CODEC  # hence neither of a transaction, nor control, nor LogAppendTime
+            or length != size - LOG_OVERHEAD_BYTES
+            or not 0 <= delta == count - 1
+            or size > config.plain_bytes_max
+            or segment.size + size > config.segment_bytes
+            or last_offset > segment.offset_max
+            or max_timestamp > segment.timestamp_max
+            or leader_epoch != self.epochs.latest
+            or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
+            or crc != crc32c(buffer[COVERED_BY_CRC])
+        ):
+            return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
+        pack_place(buffer, 0, base_offset, length, leader_epoch)
+        try:
+            segment.append(buffer, size, last_offset, max_timestamp)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.log_end_offset = self.producers.map_end_offset = next_offset = last_offset + 1
+        if entry is not None:
+            entry.add(sequence, last_offset, delta, max_timestamp)
+        needs_flush = next_offset - self._durability.flushed_offset >= config.flush_messages
+        return new_tuple(
+            AppendInfo, (base_offset, last_offset, max_timestamp, -1, self.log_start_offset, size, False, needs_flush)
+        )
+
+    def _append_with_care(
+        self,
+        buffer: WritableBuffer,
+        leader_epoch: int,
+        origin: AppendOrigin,
+        verification_guard: object | None,
+        transaction_version: int,
+    ) -> AppendInfo:
         if self._failure is not None or self._untouched:
             self._before_first_append()
         config = self.config
@@ -167,7 +234,8 @@ class PartitionLog:
             if leader_epoch != self.epochs.latest:
                 self.epochs.assign(leader_epoch, base_offset)
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
-            segment.append(buffer, last_offset, max_timestamp)
+            segment.append(buffer, size, last_offset, max_timestamp)
+            segment.settle(config, now_ms)
             self.log_end_offset = next_offset = last_offset + 1
             if has_producer:
                 self._note_producer(fields, base_offset, max_timestamp, marker)
@@ -232,7 +300,10 @@ class PartitionLog:
         for _, header in run:
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-        self._segments.active.append_run(view[start : last[0] + last[1].size_bytes], start, run)
+        self._segments.active.append_run(
+            view[start : last[0] + last[1].size_bytes],
+            [(position - start, h.size_bytes, h.last_offset, h.max_timestamp) for position, h in run],
+        )
         self.log_end_offset = last[1].next_offset
         for position, header in run:
             if header.producer_id >= 0:
@@ -245,19 +316,9 @@ class PartitionLog:
     def _note_producer(
         self, fields: HeaderFields, base_offset: int, max_timestamp: int, marker: EndTransactionMarker | None
     ) -> None:
-        if not fields[5] & CONTROL_FLAG:
-            self.producers.update_data(fields, base_offset, max_timestamp)
-            return
-        if marker is None:
-            return
-        header = as_header(fields)
-        completed = self.producers.update_marker(header, base_offset, marker)
-        if completed is not None:
-            if completed.aborted:
-                last_stable = self.producers.last_stable_offset_after(completed)
-                aborted = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable)
-                self._segments.active.txn_index.append(aborted)
-            self.producers.complete(completed)
+        aborted = self.producers.update(fields, base_offset, max_timestamp, marker)
+        if aborted is not None:
+            self._segments.active.txn_index.append(aborted)
 
     # -- roll
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from moldau.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
 from moldau.log.results import ActiveProducer
+from moldau.log.txn_index import AbortedTxn
 from moldau.records import BatchHeader, EndTransactionMarker
-from moldau.records.batch import TRANSACTIONAL_FLAG, HeaderFields, as_header
+from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields, as_header
 
 BATCHES_KEPT = 5
 NO_EPOCH = -1
@@ -72,6 +73,13 @@ class ProducerEntry:
             self.batches.clear()
             self.last_sequence = NO_SEQUENCE
 
+    def add(self, sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """Note the batch that begins with `sequence`, or NO_SEQUENCE."""
+        last_sequence = NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + offset_delta) & _MAX_SEQUENCE
+        self.batches.append(_new_tuple(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp)))
+        self.last_sequence = last_sequence
+        self.last_timestamp = timestamp
+
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         if header.producer_epoch != self.epoch:
             return None
@@ -127,6 +135,20 @@ class ProducerState:
         self.map_end_offset = map_end_offset
 
     # -- checks: no side effects
+
+    def in_sequence(self, producer_id: int, epoch: int, sequence: int) -> ProducerEntry | None:
+        """The producer, if nothing but its next batch outside of transactions is this one."""
+        entry = self.producers.get(producer_id)
+        if (
+            entry is not None
+            and sequence == entry.last_sequence + 1
+            and epoch == entry.epoch
+            and entry.batches
+            and entry.txn_first_offset < 0
+            and not self._verifications
+        ):
+            return entry
+        return None
 
     def check_data(self, fields: HeaderFields, origin: AppendOrigin) -> BatchMetadata | None:
         """Raise unless the batch may be appended. A repetition is not an error: what was appended then comes back."""
@@ -215,6 +237,22 @@ class ProducerState:
 
     # -- updates: after the append
 
+    def update(
+        self, fields: HeaderFields, base_offset: int, max_timestamp: int, marker: EndTransactionMarker | None
+    ) -> AbortedTxn | None:
+        """Note an appended batch. If its marker aborts a transaction, what the index of these must know."""
+        if not fields[5] & CONTROL_FLAG:
+            self.update_data(fields, base_offset, max_timestamp)
+            return None
+        completed = None if marker is None else self.update_marker(as_header(fields), base_offset, marker)
+        if completed is None:
+            return None
+        last_stable = self.last_stable_offset_after(completed)
+        self.complete(completed)
+        if not completed.aborted:
+            return None
+        return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable)
+
     def update_data(self, fields: HeaderFields, base_offset: int, max_timestamp: int) -> None:
         """Note an appended batch; offset and timestamp are passed on their own, as the header is the producer's."""
         _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = fields
@@ -223,10 +261,7 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
         if epoch != entry.epoch:
             entry.set_epoch(epoch)
-        last_sequence = NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + delta) & _MAX_SEQUENCE
-        entry.batches.append(_new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, max_timestamp)))
-        entry.last_sequence = last_sequence
-        entry.last_timestamp = max_timestamp
+        entry.add(sequence, base_offset + delta, delta, max_timestamp)
         if attributes & TRANSACTIONAL_FLAG and entry.txn_first_offset < 0:
             entry.txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id

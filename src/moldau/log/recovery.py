@@ -286,7 +286,7 @@ class _Opening:
                 if header.base_offset <= last_offset or segment.would_overflow(header.last_offset):
                     break
                 last_offset = header.last_offset
-                segment.index_batch(position, header)
+                segment.index_batches([(position, header.size_bytes, header.last_offset, header.max_timestamp)])
                 if header.leader_epoch > self._epochs.latest:
                     self._epochs.assign(header.leader_epoch, header.base_offset)
                 completed = replay_batch(state, header, batch)

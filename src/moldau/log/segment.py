@@ -6,13 +6,13 @@ offset order. Appends go to the end; nothing else ever writes into a log file.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex, CorruptRecord
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, pack_entry
 from moldau.log.open_segments import OpenSegments
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
@@ -41,6 +41,10 @@ class BatchPlace(NamedTuple):
     base_offset: int
 
 
+# Position, size, last offset and largest timestamp of a batch: what the indexes need to know.
+IndexedBatch = tuple[int, int, int, int]
+
+
 def segment_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
@@ -50,6 +54,8 @@ class Segment:
         "_disk",
         "_file",
         "_index_interval_bytes",
+        "_index_room",
+        "_indexed_timestamp",
         "_max_timestamp",
         "_open_segments",
         "_unindexed_bytes",
@@ -59,11 +65,14 @@ class Segment:
         "folder",
         "index_full",
         "offset_index",
+        "offset_max",
         "recently_used",
         "roll_jitter_ms",
+        "settled_for",
         "size",
         "suffix",
         "time_index",
+        "timestamp_max",
         "txn_index",
     )
 
@@ -87,13 +96,19 @@ class Segment:
         self._disk = disk
         self._open_segments = open_segments
         self._file: DiskFile | None = None
-        self._max_timestamp: TimestampOffset | None = TimestampOffset(NO_TIMESTAMP, base_offset) if not size else None
+        # Plain pairs: a producer's clock goes on, so nearly every batch makes a new one.
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if not size else None
+        self._indexed_timestamp: tuple[int, int] | None = None  # the one that needs no other entry in the time index
         self._index_interval_bytes = config.index_interval_bytes
+        self._index_room = 0  # entries that surely fit into both indexes as they are mapped now
         self._unindexed_bytes = 0
         self.first_timestamp: int | None = None
         self.folder = folder
         self.suffix = suffix
         self.base_offset = base_offset
+        self.offset_max = base_offset + MAX_RELATIVE_OFFSET
+        self.timestamp_max = NO_TIMESTAMP  # see `settle`
+        self.settled_for: LogConfig | None = None
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.size = size
@@ -169,6 +184,7 @@ class Segment:
     def release(self) -> None:
         """Give up descriptors and mappings, keeping everything known: the next use opens them again."""
         self._file = None  # not closed: a region on its way to a socket may hold it
+        self._index_room = 0
         self.offset_index.file.release()
         self.time_index.file.release()
         self.txn_index.release()
@@ -182,56 +198,87 @@ class Segment:
         """Bring the files into the shape of a segment at rest: the largest timestamp indexed, no reserve."""
         if self.size:
             self.time_index.maybe_append(*self.max_timestamp)
+        self._index_room = 0
         self.offset_index.file.trim()
         self.time_index.file.trim()
 
     # -- append
 
     def would_overflow(self, last_offset: int) -> bool:
-        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        return last_offset > self.offset_max
 
-    def append(self, buffer: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch at the end. OSError leaves the segment unchanged."""
+    def settle(self, config: LogConfig, now_ms: int) -> None:
+        """Note up to which timestamp batches may follow without another look at the clock and the time to roll.
+
+        Holds for appends under `config`, until `unsettle`. (A batch is too new for the clock if it is `after.max`
+        ahead; a clock goes on, so what was not too new for an earlier moment is not for a later one.)"""
+        first = self.first_timestamp
+        if first is not None and first >= 0 and not self.index_full:
+            roll_ms = first + config.max_segment_ms - self.roll_jitter_ms
+            self.timestamp_max = min(roll_ms, now_ms + config.message_timestamp_after_max_ms)
+            self.settled_for = config
+
+    def unsettle(self) -> None:
+        """Let the next batch be looked at closely."""
+        self.settled_for = None
+
+    def append(self, buffer: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch of `size` bytes at the end. OSError leaves the segment unchanged.
+
+        Every produced batch comes through here and most get an index entry, so the entry is stored from here."""
         position = self.size
+        known = self._max_timestamp or self.max_timestamp  # found out before there is another batch in the file
         indexed = self._unindexed_bytes > self._index_interval_bytes
-        if indexed:
-            # Before the records are written: a full disk must refuse the batch, not lose its index entry.
-            offsets, times = self.offset_index.file, self.time_index.file
-            if offsets.count >= offsets.capacity:
-                offsets.reserve()
-            if times.count >= times.capacity:
-                times.reserve()
-        size = (self._file or self._open()).append((buffer,))
+        if indexed and not self._index_room:
+            self._make_index_room()  # before the records: a full disk must refuse the batch, not lose its index entry
+        (self._file or self._open()).append((buffer,))
         self.recently_used = True
         self.size = position + size
-        known = self._max_timestamp or self.max_timestamp
         if max_timestamp > known[0]:
-            self._max_timestamp = known = TimestampOffset(max_timestamp, last_offset)
+            self._max_timestamp = known = (max_timestamp, last_offset)
         if not position:
             self.first_timestamp = max_timestamp
-        if indexed:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(known[0], known[1])
-            self._unindexed_bytes = size
-            self.index_full = offsets.count >= offsets.max_entries or times.count >= times.max_entries - 1
-        else:
+        if not indexed:
             self._unindexed_bytes += size
+            return
+        self._unindexed_bytes = size
+        offsets = self.offset_index.file
+        count = offsets.count
+        pack_entry(offsets.mapped_view, count * OFFSET_ENTRY_BYTES, last_offset - self.base_offset, position)
+        offsets.count = count + 1
+        if known is not self._indexed_timestamp:
+            self.time_index.maybe_append(known[0], known[1])
+            self._indexed_timestamp = known
+        self._index_room -= 1
+        if not self._index_room:
+            self._check_index_full()
 
-    def append_run(
-        self, buffer: bytes | bytearray | memoryview, start: int, batches: list[tuple[int, BatchHeader]]
-    ) -> None:
-        """Write several batches at once, indexing each; their positions are counted as if `buffer` began at `start`."""
+    def _make_index_room(self) -> None:
+        """Let both indexes have space on the disk for another entry, and count how many more they have it for."""
+        offsets, times = self.offset_index.file, self.time_index.file
+        offsets.reserve()
+        times.reserve()
+        room = min(offsets.capacity - offsets.count, times.capacity - times.count)
+        # It ends at the latest where an index may be full.
+        self._index_room = max(1, min(room, offsets.max_entries - offsets.count, times.max_entries - 1 - times.count))
+
+    def _check_index_full(self) -> None:
+        self.index_full = self.offset_index.is_full or self.time_index.is_full
+        self.unsettle()
+
+    def append_run(self, buffer: bytes | bytearray | memoryview, batches: Sequence[IndexedBatch]) -> None:
+        """Write several batches at once; positions are those in the buffer."""
+        self._max_timestamp = self._max_timestamp or self.max_timestamp  # before there are other batches in the file
         entries = len(buffer) // max(1, self._index_interval_bytes) + 2
         self.offset_index.file.reserve(entries)
         self.time_index.file.reserve(entries)
-        shift = self.size - start
+        position = self.size
         size = self.file.append((buffer,))
-        if not self.size:
-            self.first_timestamp = batches[0][1].max_timestamp
-        self.size += size
-        for position, header in batches:
-            self.index_batch(position + shift, header)
-        self.index_full = self.offset_index.is_full or self.time_index.is_full
+        if not position:
+            self.first_timestamp = batches[0][3]
+        self.size = position + size
+        self.index_batches(batches, position)
+        self._check_index_full()
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -239,9 +286,9 @@ class Segment:
         known = self._max_timestamp
         if known is None:
             known = self._max_timestamp = self._read_max_timestamp()
-        return known
+        return TimestampOffset(*known)
 
-    def _read_max_timestamp(self) -> TimestampOffset:
+    def _read_max_timestamp(self) -> tuple[int, int]:
         """The last entry of the time index, if nothing after it is younger: an index may have lost its end."""
         last = self.time_index.last
         place = self.find(last.offset) if last.timestamp >= 0 else None
@@ -251,7 +298,7 @@ class Segment:
                 return last
         if self.size:
             self.rebuild_indexes()
-        return self._max_timestamp or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self._max_timestamp or (NO_TIMESTAMP, self.base_offset)
 
     @property
     def largest_timestamp(self) -> int:
@@ -405,37 +452,47 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Write the offset and time index anew from the batch headers."""
         self.reset_indexes()
-        for position, header in self.headers():
-            self.index_batch(position, header)
+        self.index_batches((position, h.size_bytes, h.last_offset, h.max_timestamp) for position, h in self.headers())
         self.seal()
 
     def reset_indexes(self) -> None:
+        self.unsettle()
         self.offset_index.file.truncate(0)
         self.time_index.reset()
-        self._unindexed_bytes = 0
-        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._indexed_timestamp = None
+        self._index_room = self._unindexed_bytes = 0
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
 
-    def index_batch(self, position: int, header: BatchHeader) -> None:
-        """Index a batch that is already in the file, as if it had just been appended."""
-        known = self.max_timestamp
-        if header.max_timestamp > known.timestamp:
-            self._max_timestamp = known = TimestampOffset(header.max_timestamp, header.last_offset)
-        full = self.offset_index.is_full or self.time_index.is_full
-        if self._unindexed_bytes > self._index_interval_bytes and not full:
-            self.offset_index.append(header.last_offset, position)
-            self.time_index.maybe_append(*known)
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += header.size_bytes
+    def index_batches(self, batches: Iterable[IndexedBatch], start: int = 0) -> None:
+        """Index batches that are in the file from `start` on, as if they had just been appended. They may be small and
+        many, so what is counted is kept in locals between entries."""
+        self._index_room = 0
+        offsets, times = self.offset_index, self.time_index
+        largest, offset_of_largest = self._max_timestamp or self.max_timestamp
+        unindexed, interval = self._unindexed_bytes, self._index_interval_bytes
+        for position, size, last_offset, timestamp in batches:
+            if timestamp > largest:
+                largest, offset_of_largest = timestamp, last_offset
+            if unindexed > interval and not (offsets.is_full or times.is_full):
+                offsets.append(last_offset, start + position)
+                times.maybe_append(largest, offset_of_largest)
+                unindexed = 0
+            unindexed += size
+        self._max_timestamp = (largest, offset_of_largest)
+        self._unindexed_bytes = unindexed
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that ends at or after `offset`."""
+        self.unsettle()
         place = self.find(offset)
         if place is not None:
             self.truncate_bytes(place.position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        self._max_timestamp = None if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._indexed_timestamp = None
+        self._index_room = 0
+        self._max_timestamp = None if self.size else (NO_TIMESTAMP, self.base_offset)
         if self.size:
             # The cut may have taken the batch with the largest timestamp: look at what the index does not cover.
             last = self.time_index.last
@@ -483,6 +540,7 @@ class Segment:
         self._moved()
 
     def _moved(self) -> None:
+        self._index_room = 0
         self.offset_index.file.moved(self.path(INDEX_SUFFIX))
         self.time_index.file.moved(self.path(TIME_INDEX_SUFFIX))
         self.txn_index.moved(self.path(TXN_INDEX_SUFFIX))

@@ -52,7 +52,7 @@ from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
 _CLIENT = AppendOrigin.CLIENT  # looking into an Enum takes as long as unpacking a header
-_LAST_CODEC = int(max(Codec))
+LAST_CODEC = int(max(Codec))
 _LENGTH_MIN = 14  # of any format Kafka ever had: shorter is damage
 
 
@@ -86,7 +86,7 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
         raise _refuse_client(as_header(fields))
     if count != delta + 1:
         raise InvalidRecord(f"the batch says {count} records, its offsets say {delta + 1}")
-    if attributes & CODEC_MASK > _LAST_CODEC:
+    if attributes & CODEC_MASK > LAST_CODEC:
         raise UnsupportedCompressionType(f"compression type {attributes & CODEC_MASK} does not exist")
     if not config.takes_batches_as_they_are:
         return _bring_into_shape(buffer, as_header(fields), config, now_ms)

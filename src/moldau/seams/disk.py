@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 1024
+_pwrite = os.pwrite  # every append's call
 _READ_BYTES = 1 << 16
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
@@ -155,8 +156,9 @@ class RealFile:
         start = self._size
         try:
             if len(buffers) == 1:
-                expected = len(buffers[0])
-                written = os.pwrite(self._fd, buffers[0], start)
+                buffer = buffers[0]
+                written = _pwrite(self._fd, buffer, start)
+                expected = len(buffer)
             else:
                 expected = sum(map(len, buffers))
                 written = os.pwritev(self._fd, buffers[:_IOV_MAX], start)
