@@ -83,7 +83,9 @@ def append_rows(folder: Path) -> list[Row]:
 
         def bare(fd: int = fd, batch: memoryview = batch, count: int = count) -> int:
             nonlocal position
+            nothing = bytes(8)
             for _ in range(count):
+                batch[:8] = nothing  # so that the log is not charged for the benchmark's own step
                 position += os.pwrite(fd, batch, position)
             return count
 
