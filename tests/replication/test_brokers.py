@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from moldau.broker.isr_updates import IsrUpdates
+from moldau.controller.context import ControllerResult
 from moldau.controller.image import UNASSIGNED_DIR
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -431,5 +432,40 @@ def test_nobody_waits_for_a_follower_that_was_about_to_join_and_is_fenced(monkey
         cluster.controller.fence(3)
         cluster.publish()
         assert await waiting is ErrorCode.NONE
+
+    cluster.run(test)
+
+
+def test_a_refused_follower_is_not_proposed_with_every_fetch_but_when_brokers_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(3)
+    proposals: list[float] = []
+
+    def refuse(image: object, request: m.AlterPartitionRequest, context: object) -> ControllerResult[object]:
+        proposals.append(cluster.loop.time())
+        kind = m.AlterPartitionResponse
+        answer = kind.PartitionData(0, ErrorCode.INELIGIBLE_REPLICA)
+        return ControllerResult(kind(topics=[kind.TopicData(request.topics[0].topic_id, [answer])]), [])
+
+    async def test() -> None:
+        cluster.create("t", [1, 2, 3])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        with monkeypatch.context() as patch:
+            patch.setattr("tests.replication.brokers.alter_partition", refuse)
+            cluster.elect("t", 1, [1, 2])
+            await cluster.until(lambda: len(proposals) == 1)
+            for number in range(50):
+                assert await cluster.produce(1, "t", str(number)) is ErrorCode.NONE
+            assert len(proposals) == 1, "each of these was fetched, and none of these fetches proposed it again"
+            await cluster.until(lambda: len(proposals) == 2)
+            assert proposals[1] - proposals[0] >= 1
+        # Long before the pause is over, the image tells that brokers changed.
+        started = cluster.loop.time()
+        cluster.register(3, incarnation=1)
+        cluster.members[3].broker.broker_epoch = cluster.members[3].registered_epoch
+        cluster.publish()
+        await cluster.until(lambda: cluster.image("t").isr == (1, 2, 3))
+        assert cluster.loop.time() - started < 0.5
 
     cluster.run(test)
