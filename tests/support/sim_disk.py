@@ -195,6 +195,11 @@ class SimDisk:
         inode.durable = bytes(inode.data)
         return f"{path}@{position}"
 
+    def durable_file(self, path: str) -> bytes | None:
+        """What is certain to be there after the next loss of power; None: perhaps no such file."""
+        inode = self._durable_names.get(path)
+        return None if inode is None else inode.durable
+
     def survived_process(self) -> "SimDisk":
         """What is there after the process died and the machine did not: everything written."""
         after = SimDisk()
