@@ -11,7 +11,7 @@ from moldau.wire.errors import ErrorCode
 from tests.controller.test_partition_changes import alter
 from tests.controller.world import World
 
-A, B, OFFLINE = b"A" * 16, b"B" * 16, b"O" * 16
+A, B, OFFLINE, NEW = b"A" * 16, b"B" * 16, b"O" * 16, b"N" * 16
 Assign = m.AssignReplicasToDirsRequest
 
 
@@ -120,3 +120,17 @@ def test_before_level_12_an_isr_that_shrinks_is_a_new_leader_epoch() -> None:
     assert world.partition("orders").leader_epoch == 1
     alter(world, [0, 1])
     assert world.partition("orders").leader_epoch == 1
+
+
+def test_a_replica_on_a_new_disk_leads_again_once_the_controller_knows_the_disk(world: World) -> None:
+    world.create_assigned("orders", [0, 1])
+    world.fence(1)
+    registration = world.registration(1, incarnation=1).replace(log_dirs=[NEW])
+    world.run(register_broker(world.image, registration, world.context, world.sessions))
+    world.heartbeat(1)
+    alter(world, [0, 1])
+    world.fence(0)
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (-1, (1,))
+    assert code(assign(world, NEW, broker=1)) == ErrorCode.NONE
+    after = world.partition("orders")
+    assert (after.leader, after.directories[1]) == (1, NEW)

@@ -83,6 +83,7 @@ class Member:
         self.host = f"n{node_id}"
         self.settings = settings
         self.disk = SimDisk()
+        self.disks = 1  # how many it has had
         self.process: Process | None = None
         self.registered_epoch = -1  # what the controller answered when it registered
         self.is_cut_off = False  # from the controller: hears nothing, and is not heard
@@ -110,7 +111,7 @@ class Member:
         logs.open_dirs()
         for number, log_dir in enumerate(logs.online_dirs):
             log_dir.properties = MetaProperties(
-                "a-cluster", self.node_id, uuid_text(directory_id(self.node_id, number))
+                "a-cluster", self.node_id, uuid_text(directory_id(self.node_id, number, self.disks))
             )
         logs.open()
         self.broker = broker = Broker(
@@ -158,8 +159,8 @@ class Member:
         self.disk = self.disk.crash(1) if power_lost else self.disk.survived_process()
 
 
-def directory_id(node_id: int, number: int) -> bytes:
-    return b"d" * 14 + bytes([number, node_id])
+def directory_id(node_id: int, number: int, disk: int = 1) -> bytes:
+    return b"d" * 13 + bytes([disk, number, node_id])
 
 
 class Cluster:
@@ -207,7 +208,7 @@ class Cluster:
         controller.now_ms += 60_000  # the session of a former life is over
         request = controller.registration(node_id, rack=member.settings.get("broker.rack"), incarnation=incarnation)
         dirs = len(member.settings.get("log.dirs", "/data").split(","))
-        request.log_dirs = [directory_id(node_id, number) for number in range(dirs)]
+        request.log_dirs = [directory_id(node_id, number, member.disks) for number in range(dirs)]
         request.listeners = [m.BrokerRegistrationRequest.Listener("PLAINTEXT", member.host, PORT, 0)]
         answer = controller.run(register_broker(controller.image, request, controller.context, controller.sessions))
         assert answer.error_code == ErrorCode.NONE

@@ -12,6 +12,7 @@ from moldau.controller.image import UNASSIGNED_DIR
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
+from tests.support.sim_disk import SimDisk
 
 
 def test_records_are_on_all_replicas_before_they_are_acknowledged() -> None:
@@ -367,6 +368,22 @@ def test_with_several_log_dirs_the_controller_hears_where_replicas_lie() -> None
         await cluster.members[1].start()
         await cluster.until(is_known)
         assert len([each for each in cluster.requests if isinstance(each, m.AssignReplicasToDirsRequest)]) == 2
+
+    cluster.run(test)
+
+
+def test_the_controller_hears_of_a_disk_that_was_replaced() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        member = cluster.members[2]
+        member.crash()
+        member.disk, member.disks = SimDisk(), 2
+        cluster.register(2, incarnation=1)
+        cluster.publish()
+        await member.start()
+        await cluster.until(lambda: cluster.image("t").directories[1] == directory_id(2, 0, 2))
 
     cluster.run(test)
 

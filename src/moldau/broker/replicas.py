@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING
 from moldau.broker.config import BrokerConfig, topic_settings_for
 from moldau.broker.partition import Partition, ReplicaContext
 from moldau.controller.delta import ImageDelta
-from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, ResourceType, TopicImage
-from moldau.log.checkpoints import uuid_text
+from moldau.controller.image import (
+    MIGRATING_DIR,
+    NO_LEADER,
+    UNASSIGNED_DIR,
+    ClusterImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from moldau.log.checkpoints import uuid_bytes, uuid_text
 from moldau.log.errors import StorageError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.replication import Replication
+    from moldau.log.log_dir import LogDir
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
@@ -38,6 +47,11 @@ class PartitionUnavailable(Exception):
 def follower_key(broker_id: int) -> tuple[str, int]:
     """What fetches of this follower wait under: one key, however many partitions they cover."""
     return "follower", broker_id
+
+
+def _directory_id(log_dir: LogDir) -> bytes | None:
+    properties = log_dir.properties
+    return None if properties is None or properties.directory_id is None else uuid_bytes(properties.directory_id)
 
 
 class ReplicaManager:
@@ -62,6 +76,8 @@ class ReplicaManager:
         self._followers_to_wake: dict[int, None] = {}
         self._replication: Replication | None = None
         self._is_started = False
+        # Of a node with one log dir.
+        self._only_dir_id = _directory_id(next(iter(broker.logs.dirs.values())))
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -128,7 +144,7 @@ class ReplicaManager:
         """The role of this replica is new, or may be."""
         if not self._is_started:
             return
-        if len(self._logs.dirs) > 1:
+        if self._may_lie_elsewhere(partition):
             self.replication.dirs.check(partition)
         if self._replication is None and len(partition.image.replicas) == 1:
             return
@@ -138,6 +154,16 @@ class ReplicaManager:
             self.replication.fetchers.forget(partition.key)
         if partition.lead is not None:
             self.replication.isr.watch(partition)
+
+    def _may_lie_elsewhere(self, partition: Partition) -> bool:
+        """Whether the image may have another dir for this replica than it is in: one of several, or that of a disk
+        which was replaced. While it has, the replica is never elected."""
+        if len(self._logs.dirs) > 1:
+            return True
+        if self._node_id not in partition.image.replicas:
+            return False
+        known = partition.image.directory_of(self._node_id)
+        return known not in (MIGRATING_DIR, UNASSIGNED_DIR) and known != self._only_dir_id
 
     def _may_lead(self) -> bool:
         registered = self._image.brokers.get(self._node_id)

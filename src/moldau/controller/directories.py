@@ -7,7 +7,7 @@ from moldau.controller.context import ControllerContext, ControllerResult, is_un
 from moldau.controller.errors import ApiError
 from moldau.controller.features import DIRECTORY_ASSIGNMENT_FROM
 from moldau.controller.fold import apply
-from moldau.controller.image import BrokerRegistration, ClusterImage
+from moldau.controller.image import NO_LEADER, BrokerRegistration, ClusterImage
 from moldau.controller.partition_change import Election, change_partition
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
@@ -65,10 +65,14 @@ def _assign(
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     record = change_partition(image, context, topic, number, directories={broker.broker_id: directory})
     records: list[Message] = [] if record is None else [record]
-    if broker.has_online_dir(directory):
-        return records
-    # The directory has failed in the meantime, and the replica with it.
     image = apply(image, records)
+    if broker.has_online_dir(directory):
+        if partition.leader != NO_LEADER:
+            return records
+        # Perhaps nobody could lead because this replica's disk is a new one, and the controller knew only the old.
+        elected = change_partition(image, context, image.topics[topic.name], number)
+        return records if elected is None else [*records, elected]
+    # The directory has failed in the meantime, and the replica with it.
     unclean = is_unclean_election_enabled(image, context, topic.name)
     failed = change_partition(
         image,
