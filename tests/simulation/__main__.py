@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.scenario import Plan, Verdict, play
+from tests.simulation.scenario import Plan, Verdict, plan_of, play
 from tests.simulation.variants import VARIANTS, seeds_until_noticed
 
 _FEW = 5
@@ -20,9 +20,9 @@ def _play(job: tuple[int, Plan]) -> Verdict:
     return play(*job)
 
 
-def _try_variants() -> int:
+def _try_variants(named: str) -> int:
     missed = 0
-    for variant in VARIANTS:
+    for variant in [each for each in VARIANTS if named in each.name]:
         seeds = seeds_until_noticed(variant)
         missed += seeds is None
         print(
@@ -41,12 +41,13 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--variants", action="store_true", help="break nodes on purpose instead, and see it noticed")
+    parser.add_argument("--named", default="", help="of the broken ones, only those whose name has this in it")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     if given.variants:
-        return _try_variants()
-    plan = Plan(nodes=given.nodes, trouble_s=given.trouble)
-    jobs = [(seed, plan) for seed in range(given.first, given.first + given.seeds)]
+        return _try_variants(given.named)
+    seeds = range(given.first, given.first + given.seeds)
+    jobs = [(seed, plan_of(seed, nodes=given.nodes, trouble_s=given.trouble)) for seed in seeds]
     started = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()

@@ -6,12 +6,17 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from moldau.records import iter_batches
 from moldau.records.batch import ATTRIBUTES_AT
-from moldau.wire import Message
+from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
+from tests.simulation.membership import Membership
 from tests.simulation.world import SimNode, World
+
+MEMBERSHIP = ("node joins", "node leaves", "new disk")
 
 
 class Faults:
@@ -22,6 +27,7 @@ class Faults:
         self._random = world.random
         self._admin = world.client("operator")
         self._topics = 0
+        self.kept_topics: list[str] = []  # created, as the controller said, and never deleted
         self.counts: Counter[str] = Counter()
         every: dict[str, Callable[[SimNode], Awaitable[None]]] = {
             "crash": self._crash,
@@ -41,6 +47,9 @@ class Faults:
             "leader move": self._leader_move,
             "topic change": self._topic_change,
         }
+        self.membership = Membership(world, self.counts)
+        for change in MEMBERSHIP:
+            every[change] = partial(self._membership, change)
         alone = {
             "crash",
             "restart",
@@ -53,7 +62,9 @@ class Faults:
             "topic change",
         }
         allowed = kinds or [
-            kind for kind in every if (power or kind != "power") and (len(world.nodes) > 1 or kind in alone)
+            kind
+            for kind in every
+            if kind not in MEMBERSHIP and (power or kind != "power") and (len(world.nodes) > 1 or kind in alone)
         ]
         self._kinds = [(kind, every[kind]) for kind in allowed]
 
@@ -65,10 +76,11 @@ class Faults:
         while loop.time() < end:
             await asyncio.sleep(self._random.fraction() * 1.5)
             kind, cause = self._kinds[self._random.below(len(self._kinds))]
-            nodes = list(self._world.nodes.values())
+            nodes = self._world.members
             node = nodes[self._random.below(len(nodes))]
-            self.counts[kind] += 1
-            self._world.log(f"{kind}: {node.host}")
+            if kind not in MEMBERSHIP:
+                self.counts[kind] += 1
+                self._world.log(f"{kind}: {node.host}")
             running.append(loop.create_task(cause(node)))  # type: ignore[arg-type]  # all of them are coroutines
             if self._random.below(3):
                 await running[-1]
@@ -78,7 +90,7 @@ class Faults:
     def heal(self) -> None:
         self._world.log("everything is put right")
         self._world.fabric.heal()
-        for node in self._world.nodes.values():
+        for node in self._world.members:
             node.disk_delay_ms = 0.0
             node.disk.heal()
             if not node.is_up:
@@ -99,20 +111,9 @@ class Faults:
     async def _power_loss(self, node: SimNode) -> None:
         # A record acknowledged by all in sync may be unflushed everywhere: Kafka's promise holds while not all of them
         # lose power at once, so one machine at a time does.
-        if self._everybody_is_well():
+        if self._world.everybody_is_well():
             node.crash(power_lost=True)
             await self._down_for_a_while(node)
-
-    def _everybody_is_well(self) -> bool:
-        """All nodes are up, and all replicas in sync, as far as anybody knows."""
-        for each in self._world.nodes.values():
-            if each.node is None:
-                return False
-            for topic in each.node.broker.image.topics.values():
-                for partition in topic.partitions.values():
-                    if len(partition.isr) < len(partition.replicas):
-                        return False
-        return True
 
     async def _restart(self, node: SimNode) -> None:
         await node.stop()
@@ -184,7 +185,7 @@ class Faults:
 
     async def _bit_rot(self, node: SimNode) -> None:
         """A bit turns in an old segment while the machine is off. Nobody notices until somebody reads it."""
-        if self.counts["bit rot"] > 1 or not self._everybody_is_well():
+        if self.counts["bit rot"] > 1 or not self._world.everybody_is_well():
             return  # one copy of three may rot; when it is the last that counts, nobody can help
         node.crash(power_lost=False)
         rotten = node.disk.rot(self._random, lambda path: "/events-" in path and path.endswith(".log"), self._covered)
@@ -199,11 +200,14 @@ class Faults:
         position, header = batches[self._random.below(len(batches))]
         return position + ATTRIBUTES_AT + self._random.below(header.size_bytes - ATTRIBUTES_AT)
 
+    async def _membership(self, change: str, node: SimNode) -> None:
+        self.membership.change(change)
+
     async def _leader_move(self, node: SimNode) -> None:
         """The preferred leader changes by a reassignment, and then leads."""
-        ids = sorted(self._world.nodes)
+        ids = [each.node_id for each in self._world.members]
         turn = self._random.below(len(ids))
-        replicas = ids[turn:] + ids[:turn]
+        replicas = (ids[turn:] + ids[:turn])[:3]
         partition = m.AlterPartitionReassignmentsRequest.ReassignablePartition(0, replicas)
         topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic("events", [partition])
         elect = m.ElectLeadersRequest(
@@ -220,17 +224,22 @@ class Faults:
         name = f"passing-{self._topics}"
         replicas = min(3, len(self._world.nodes))
         topic = m.CreateTopicsRequest.CreatableTopic(name, 1 + self._random.below(3), replicas)
-        await self._try(m.CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
+        created = await self._try(m.CreateTopicsRequest(topics=[topic], timeout_ms=1_000))
         await asyncio.sleep(self._seconds(2.0))
+        keeps = created is not None and created.topics[0].error_code == ErrorCode.NONE
         if self._random.below(2):
+            keeps = False
             gone = m.DeleteTopicsRequest.DeleteTopicState(name=name)
             await self._try(m.DeleteTopicsRequest(topics=[gone], topic_names=[name], timeout_ms=1_000))
+        if keeps:
+            self.kept_topics.append(name)
 
-    async def _try(self, request: Message) -> None:
+    async def _try(self, request: Message) -> Any:
         """An operator's command: it may fail, and then it is not repeated."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3.0):
-                await self._admin.any_broker(request)
+                return await self._admin.any_broker(request)
+        return None
 
     def _others(self, node: SimNode) -> list[SimNode]:
-        return [other for other in self._world.nodes.values() if other is not node]
+        return [other for other in self._world.members if other is not node]

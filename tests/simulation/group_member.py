@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from moldau.seams.network import Disconnected, RequestTimedOut
@@ -17,12 +18,35 @@ _HEARTBEAT_S = 0.5
 _TRY_AGAIN_S = 0.1
 
 
+async def ask_coordinator(client: SimClient, group: str, request: Message, timeout_ms: float = 3_000) -> Any:
+    """One try; None after a failure."""
+    key = (0, group)
+    address = client._coordinators.get(key) or await client._find(*key)
+    if address is not None:
+        try:
+            return await client.channels.call(*address, request, timeout_ms=timeout_ms, lane=group)
+        except (Disconnected, RequestTimedOut) as error:
+            client._noted(type(error).__name__)
+    client._coordinators.pop(key, None)
+    await asyncio.sleep(_TRY_AGAIN_S)
+    return None
+
+
+async def pause(client: SimClient) -> None:
+    """Sometimes a process stands still between reading and committing, so long that others take it for dead."""
+    if not client.random.below(30):
+        await asyncio.sleep(client.random.fraction() * 2 * _SESSION_MS / 1000)
+
+
 class GroupMember:
-    def __init__(self, client: SimClient, group: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self, client: SimClient, group: str, topic: str, partitions: int, is_restless: Callable[[], bool]
+    ) -> None:
         self._client = client
         self._group = group
         self._topic = topic
         self._partitions = partitions
+        self._is_restless = is_restless
         self._member_id = ""
         self._generation = -1
         self.positions: dict[Partition, int] = {}
@@ -38,18 +62,7 @@ class GroupMember:
         )
 
     async def _ask(self, request: Message, timeout_ms: float = 3_000) -> Any:
-        """One try at the coordinator; None after a failure."""
-        client = self._client
-        key = (0, self._group)
-        address = client._coordinators.get(key) or await client._find(*key)
-        if address is not None:
-            try:
-                return await client.channels.call(*address, request, timeout_ms=timeout_ms, lane="group")
-            except (Disconnected, RequestTimedOut) as error:
-                client._noted(type(error).__name__)
-        client._coordinators.pop(key, None)
-        await asyncio.sleep(_TRY_AGAIN_S)
-        return None
+        return await ask_coordinator(self._client, self._group, request, timeout_ms)
 
     def _failed(self, code: int) -> None:
         self._client._noted(ErrorCode(code).name)
@@ -126,6 +139,8 @@ class GroupMember:
                 found = await client.fetch(partition, positions[partition], committed=True, max_wait_ms=100)
                 if found is not None and found[0] > positions[partition]:
                     positions[partition] = found[0]
+                    if self._is_restless():
+                        await pause(client)
                     code = await self._commit(partition, found[0])
                     if code:
                         return

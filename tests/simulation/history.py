@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -65,7 +66,10 @@ class History:
         self._seen: dict[tuple[Partition, int], bytes] = {}
         self._committed_offsets: dict[tuple[str, Partition], int] = {}
         self._owners: dict[tuple[str, int, Partition], str] = {}
+        # By group and partition: who has it, and until when at least.
+        self._held: dict[tuple[str, Partition], tuple[str, float]] = {}
         self.reads = 0
+        self.on_acked: list[Callable[[Partition, int], None]] = []
 
     def violated(self, rule: str, details: str) -> None:
         self.violations.append(Violation(rule, details))
@@ -81,6 +85,8 @@ class History:
         write.fate, write.offset = Fate.ACKED, offset
         if offset >= 0:
             self._at_offset("acknowledged", write.partition, offset, write.value)
+            for listener in self.on_acked:
+                listener(write.partition, offset)
 
     def read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
         """A reader got a record: at one offset, everybody gets the same, always."""
@@ -118,6 +124,21 @@ class History:
         other = self._owners.setdefault((group, generation, partition), member)
         if other != member:
             self.violated("one owner per generation", f"{group}/{generation} {partition}: {other} and {member}")
+
+    def holds(self, group: str, partition: Partition, member: str, now_s: float, until_s: float) -> None:
+        """The coordinator told a member that the partition is its own, and thereby that it is nobody else's."""
+        other, others_s = self._held.get((group, partition), (member, 0.0))
+        if other != member and others_s > now_s:
+            self.violated(
+                "a partition is given up before another gets it",
+                f"{group} {partition}: {member} has it, and it is {other}'s until {others_s:.3f}, now {now_s:.3f}",
+            )
+        self._held[group, partition] = (member, until_s)
+
+    def gives_up(self, group: str, partition: Partition, member: str) -> None:
+        """A member stopped reading it, and will say so."""
+        if self._held.get((group, partition), ("", 0.0))[0] == member:
+            del self._held[group, partition]
 
     def judge(self, final: dict[Partition, list[tuple[int, bytes]]], committed: dict[Partition, list[bytes]]) -> None:
         """At the end: `final` is the whole log of each partition, `committed` what a read_committed reader gets."""

@@ -38,6 +38,8 @@ class Fabric:
         self.links: dict[int, Link] = {}
         self.frames = 0
         self.dropped = 0
+        # By API key, whoever listens in: host asked, request, answer; also of answers that are lost on their way.
+        self.taps: dict[int, Callable[[str, bytearray, bytearray], None]] = {}
         self._next_id = 0
         self._next_port = 40_000
 
@@ -146,10 +148,11 @@ def _call_as(loop: VirtualLoop, process: Process, when_s: float, work: Callable[
 
 
 class SimSlot:
-    __slots__ = ("_connection", "closing", "frame", "is_done")
+    __slots__ = ("_connection", "_request", "closing", "frame", "is_done")
 
-    def __init__(self, connection: SimServerConnection) -> None:
+    def __init__(self, connection: SimServerConnection, request: bytearray) -> None:
         self._connection = connection
+        self._request = request
         self.frame: bytearray | None = None
         self.is_done = False
         self.closing = False
@@ -158,6 +161,7 @@ class SimSlot:
         assert not self.is_done, "a slot is completed once"
         self.frame = _joined(payload)
         self.is_done = True
+        self._connection.overheard(self._request, self.frame)
         self._connection.flush()
 
     def complete_nothing(self) -> None:
@@ -215,7 +219,7 @@ class SimServerConnection:
             self._schedule(wait_s)
             return
         frame = self._inbox.popleft()
-        slot = SimSlot(self)
+        slot = SimSlot(self, frame)
         self._slots.append(slot)
         try:
             self._handler.on_frame(self, memoryview(frame), slot)
@@ -225,6 +229,11 @@ class SimServerConnection:
             return
         if self._inbox:
             self._schedule()
+
+    def overheard(self, request: bytearray, answer: bytearray) -> None:
+        tap = self._link.fabric.taps.get(int.from_bytes(request[:2]))
+        if tap is not None:
+            tap(self._link.server_host, request, answer)
 
     def flush(self) -> None:
         while self._slots and self._slots[0].is_done and not self.is_closed:

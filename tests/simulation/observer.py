@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
+from moldau.broker.partition import Partition as Replica
 from moldau.broker.quorum import MetadataQuorum
+from moldau.raft import VoterSet
 from tests.simulation.world import World
 
 _EVERY_S = 0.1
@@ -18,6 +20,7 @@ class Observer:
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._controllers: dict[int, int] = {}
         self._metadata: dict[int, int] = {}  # epoch of each committed offset
+        world.history.on_acked.append(self._acknowledged)
 
     async def run(self) -> None:
         while True:
@@ -33,12 +36,48 @@ class Observer:
                 if partition.is_leader:
                     key = (partition.topic_id, partition.index, partition.leader_epoch)
                     self._one("one leader per epoch", self._leaders, key, each.node_id)
+                    self._in_sync_have_it(partition, partition.log.high_watermark)
             metadata = broker.metadata_log
             if metadata.is_leader:
                 self._one("one controller per epoch", self._controllers, metadata.epoch, each.node_id)
             self._one(
                 "committed metadata is the same everywhere", self._metadata, broker.image.offset, broker.image.epoch
             )
+
+    def _acknowledged(self, where: tuple[str, int], offset: int) -> None:
+        """A writer was told that its record is safe."""
+        for each in self._world.nodes.values():
+            replica = None if each.node is None else each.node.broker.replicas.get(*where)
+            if replica is not None and replica.is_leader:
+                self._in_sync_have_it(replica, offset + 1)
+
+    def _in_sync_have_it(self, leader: Replica, end_offset: int) -> None:
+        """Every replica that the controllers would make leader has what this one has promised."""
+        newest = self._world.newest(leader.topic, leader.index)
+        if newest is None or newest.leader_epoch != leader.leader_epoch or leader.log.log_end_offset < end_offset:
+            return  # it was deposed, and does not know it yet
+        for node_id in newest.isr:
+            each = self._world.nodes[node_id]
+            replica = None if each.node is None else each.node.broker.replicas.get(leader.topic_id, leader.index)
+            if replica is None or not self._is_known(node_id) or replica.log.is_offline:
+                continue
+            if replica.log.log_end_offset < end_offset:
+                self._world.history.violated(
+                    "whoever may lead has all that was promised",
+                    f"{leader!r}: {node_id} of ISR {list(newest.isr)} ends at {replica.log.log_end_offset}, promised "
+                    f"up to {end_offset} in epoch {leader.leader_epoch}",
+                )
+
+    def _is_known(self, node_id: int) -> bool:
+        """Whether the controllers know this life of the node. After a crash they learn of it when it registers."""
+        node = self._world.nodes[node_id].node
+        assert node is not None
+        for each in self._world.nodes.values():
+            if each.node is not None:
+                registered = each.node.broker.metadata_log.committed.brokers.get(node_id)
+                if registered is None or registered.epoch != node.broker.broker_epoch:
+                    return False
+        return True
 
     def watch(self, node_id: int, metadata: MetadataQuorum) -> None:
         """Hear of every epoch this node leads, however short."""
@@ -47,6 +86,17 @@ class Observer:
             if leader_id == node_id:
                 self._one("one controller per epoch", self._controllers, epoch, node_id)
 
+        append_voters = metadata.append_voters
+
+        def checked(voters: VoterSet, *, kraft_version: int | None = None) -> asyncio.Future[None]:
+            history = metadata.files.history
+            if history.latest_offset >= metadata.high_watermark:
+                self._world.history.violated(
+                    "voters change one at a time", f"{node_id}: the set at {history.latest_offset} is not committed"
+                )
+            return append_voters(voters, kraft_version=kraft_version)
+
+        setattr(metadata, "append_voters", checked)  # noqa: B010 - mypy would not let a method be assigned
         metadata.on_leader_change.append(changed)
         if metadata.is_leader:
             changed(node_id, metadata.epoch)
@@ -59,14 +109,18 @@ class Observer:
     def everybody_in_sync(self) -> bool:
         """All nodes know the same cluster, in which every replica is in sync."""
         offsets = set()
-        for each in self._world.nodes.values():
+        members = self._world.members
+        ids = {each.node_id for each in members}
+        for each in members:
             if each.node is None:
                 return False
             image = each.node.broker.image
+            if self._world.is_dynamic and {voter.key.id for voter in each.node.broker.metadata_log.voters} != ids:
+                return False
             offsets.add(image.offset)
             if any(registration.fenced for registration in image.brokers.values()):
                 return False
-            if len(image.brokers) < len(self._world.nodes):
+            if set(image.brokers) != ids:
                 return False
             for topic in image.topics.values():
                 for partition in topic.partitions.values():
@@ -74,6 +128,16 @@ class Observer:
                         return False
         # What was once committed is still there.
         return len(offsets) == 1 and min(offsets) >= max(self._metadata, default=0)
+
+    def compare_images(self, kept_topics: list[str]) -> None:
+        """All nodes have made the same of the metadata log, and it has what the controller said it has."""
+        images = [(each.node_id, each.node.broker.image) for each in self._world.members if each.node is not None]
+        for node_id, image in images:
+            lost = [name for name in kept_topics if name not in image.topics]
+            if lost:
+                self._world.history.violated("committed metadata is never lost", f"{lost} are gone from {node_id}")
+            if image != images[0][1]:
+                self._world.history.violated("all nodes have one image", f"{node_id} and {images[0][0]} differ")
 
     def compare_replicas(self) -> None:
         """Below the high watermark, replicas hold the same bytes."""

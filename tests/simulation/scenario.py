@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.simulation.client import SimClient, read_all, read_on, write_idempotently, write_transactionally
+from tests.simulation.consumer_member import ConsumerMember
 from tests.simulation.faults import Faults
 from tests.simulation.group_member import GroupMember
 from tests.simulation.history import Partition
+from tests.simulation.membership import MEMBERS_MIN
 from tests.simulation.observer import Observer
+from tests.simulation.scribe import Scribe
+from tests.simulation.witness import VoteWitness
 from tests.simulation.world import World
 
 # Virtual seconds: after the trouble has ended, everything works again within this time.
@@ -27,14 +31,43 @@ class Plan:
     """How much of what."""
 
     nodes: int = 3
+    # Nodes that may join and leave; None: the voters are fixed, and nobody comes or goes.
+    spare_nodes: int | None = None
     trouble_s: float = 8.0
     partitions: int = 2
     writers: int = 2
     transactional_writers: int = 1
-    members: int = 2
+    members: int = 2  # of a classic group
+    consumers: int = 2  # of a group of the new protocol
     readers: bool = True
+    scribe: bool = False  # somebody who changes metadata all the time
     kinds: tuple[str, ...] = ()
     power: bool = True
+    # Of every node, on top of the world's own.
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+# Snapshots often enough that whoever joins, or was away, begins with one; and elections in which candidates meet.
+SNAPSHOTS = (
+    ("metadata.log.max.record.bytes.between.snapshots", "4000"),
+    ("metadata.max.retention.bytes", "8000"),
+    ("controller.quorum.fetch.snapshot.max.bytes", "1500"),
+)
+QUICK_ELECTIONS = (
+    ("controller.quorum.election.timeout.ms", "150"),
+    ("controller.quorum.fetch.timeout.ms", "400"),
+    ("controller.quorum.election.backoff.max.ms", "150"),
+)
+
+
+def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 20.0) -> Plan:
+    """Worlds of three kinds, by turns: fixed voters; members that come and go; elections without end."""
+    plan = Plan(nodes=nodes, trouble_s=trouble_s)
+    if nodes < MEMBERS_MIN or seed % 3 == 0:
+        return plan
+    if seed % 3 == 1:
+        return replace(plan, spare_nodes=2, settings=SNAPSHOTS)
+    return replace(plan, settings=QUICK_ELECTIONS + SNAPSHOTS + (("replica.lag.time.max.ms", "1000"),))
 
 
 @dataclass(slots=True)
@@ -71,26 +104,41 @@ async def create_topic(client: SimClient, name: str, partitions: int, replicas: 
 class _Run:
     def __init__(self, seed: int, plan: Plan) -> None:
         self.plan = plan
-        self.world = World(seed, plan.nodes)
+        self.world = World(seed, plan.nodes, dict(plan.settings), spare_nodes=plan.spare_nodes)
         self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=plan.power and plan.nodes > 1)
         self.observer = Observer(self.world)
+        self.votes = VoteWitness(
+            self.world.fabric,
+            self.world.history,
+            self.world.disk_of,
+            self.world.directory_of,
+            self.world.durable,
+        )
         self.world.on_start.append(self.observer.watch)
         self.writers: list[SimClient] = []
         self.readers: list[SimClient] = []
         self.members: list[GroupMember] = []
+        self.consumers: list[ConsumerMember] = []
+        self.scribe = Scribe(self.world.client("scribe"))
+        self.is_troubled = True
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
 
     async def main(self) -> None:
         world = self.world
-        for node in world.nodes.values():
-            node.start()
+        if world.is_dynamic:
+            async with asyncio.timeout(CATCH_UP_S):
+                await self.faults.membership.found()
+        else:
+            for node in world.nodes.values():
+                node.start()
         admin = world.client("admin")
         async with asyncio.timeout(CATCH_UP_S):
             await create_topic(admin, "events", self.plan.partitions, min(3, self.plan.nodes))
         watching = world.spawn("observer", self.observer.run)
         self._start_clients()
         await self.faults.run(self.plan.trouble_s)
+        self.is_troubled = False
         await self._until_everything_works()
         self._stop_clients()
         await self._until(lambda: all(task.done() for task in self.tasks), "clients come to an end")
@@ -115,12 +163,21 @@ class _Run:
                     client, client.name, self.partitions, _values(client.name), self._now_ms
                 ),
             )
+        if self.plan.scribe:
+            self.readers.append(self.scribe.client)
+            self._spawn(self.scribe.client, self.scribe.run)
         for number in range(self.plan.members):
             client = world.client(f"g{number}")
             self.readers.append(client)
-            member = GroupMember(client, "group", "events", self.plan.partitions)
+            member = GroupMember(client, "group", "events", self.plan.partitions, lambda: self.is_troubled)
             self.members.append(member)
             self._spawn(client, member.run)
+        for number in range(self.plan.consumers):
+            client = world.client(f"c{number}")
+            self.readers.append(client)
+            consumer = ConsumerMember(client, "consumers", "events", world.coordinates, lambda: self.is_troubled)
+            self.consumers.append(consumer)
+            self._spawn(client, consumer.run)
         for partition in self.partitions if self.plan.readers else []:
             for committed in (False, True):
                 client = world.client(f"r{partition[1]}{'c' if committed else 'u'}")
@@ -144,30 +201,40 @@ class _Run:
                 self.world.history.violated("after trouble, everything works again", f"not in time: {what}")
                 return
             await asyncio.sleep(0.1)
-            for node in self.world.nodes.values():
+            for node in self.world.members:
                 if not node.is_up:  # whoever watches over it starts it again
                     node.start()
 
     async def _until_everything_works(self) -> None:
-        nodes = self.world.nodes.values()
-        await self._until(lambda: all(node.node is not None for node in nodes), "all nodes are up")
+        world, membership = self.world, self.faults.membership
+        await self._until(lambda: all(node.node is not None for node in world.members), "all nodes are up")
+        await self._until(lambda: membership.is_at_rest, "the operator's last change is carried out")
+        membership.check()
         await self._until(self.observer.everybody_in_sync, "all replicas are in sync, all nodes have one image")
         before = [client.progress for client in self.writers]
         await self._until(
             lambda: all(client.progress > was + 2 for client, was in zip(self.writers, before, strict=True)),
             "every writer makes progress",
         )
-        where = self._group_positions()
-        await self._until(
-            lambda: not self.members or all(self._group_positions()[each] > where[each] for each in self.partitions),
-            "the group goes on with every partition",
-        )
+        for group, what in ((self.members, "the group"), (self.consumers, "the group of the new protocol")):
+            where = self._positions(group)
+            await self._until(
+                lambda group=group, where=where: (
+                    not group or all(self._positions(group)[each] > where[each] for each in self.partitions)
+                ),
+                f"{what} goes on with every partition",
+            )
+        await self._until(self._everything_is_assigned, "every partition has one owner in the new protocol's group")
 
-    def _group_positions(self) -> dict[Partition, int]:
+    def _positions(self, group: Sequence[GroupMember | ConsumerMember]) -> dict[Partition, int]:
         return {
-            partition: max((member.positions.get(partition, 0) for member in self.members), default=0)
+            partition: max((member.positions.get(partition, 0) for member in group), default=0)
             for partition in self.partitions
         }
+
+    def _everything_is_assigned(self) -> bool:
+        owned = sorted(partition for member in self.consumers for partition in member.owned)
+        return not self.consumers or owned == sorted(self.partitions)
 
     async def _judge(self) -> None:
         reader = self.world.client("judge")
@@ -183,6 +250,10 @@ class _Run:
         self.world.history.judge(final, committed)
         await self._until(self.observer.everybody_in_sync, "replicas are in sync at the end")
         self.observer.compare_replicas()
+        self.observer.compare_images(self.faults.kept_topics)
+        for node in self.world.members:
+            if node.node is not None:
+                self.scribe.judge(node.node_id, node.node.broker.image)
 
 
 def play(seed: int, plan: Plan | None = None) -> Verdict:

@@ -1,11 +1,28 @@
 """Real nodes in worlds full of trouble, a seed each. `make simulate SEEDS=n` plays more and longer ones."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.simulation.scenario import Plan, play
+from tests.simulation.scenario import QUICK_ELECTIONS, SNAPSHOTS, Plan, play
 
 _ALONE = Plan(nodes=1, trouble_s=4.0)
 _THREE = Plan(nodes=3, trouble_s=4.0)
+# By turns: a classic group, a group of the new protocol, elections in which candidates meet.
+_TURNS = (
+    replace(_THREE, consumers=0),
+    replace(_THREE, members=0),
+    replace(_THREE, members=0, consumers=0, settings=QUICK_ELECTIONS + SNAPSHOTS),
+)
+_CHANGING = Plan(
+    spare_nodes=2,
+    trouble_s=10.0,
+    members=0,
+    consumers=0,
+    readers=False,
+    settings=SNAPSHOTS,
+    kinds=("node joins", "node leaves", "new disk", "crash", "isolate", "leader move"),
+)
 _PER_TEST = 10
 
 
@@ -18,16 +35,27 @@ def test_a_node_of_its_own_keeps_its_promises(first: int) -> None:
         assert verdict.transactions > 2
 
 
-@pytest.mark.parametrize("first", range(0, 160, _PER_TEST))
+@pytest.mark.parametrize("first", range(0, 150, _PER_TEST))
 def test_a_cluster_keeps_its_promises(first: int) -> None:
     for seed in range(first, first + _PER_TEST):
-        verdict = play(seed, _THREE)
+        verdict = play(seed, _TURNS[seed % len(_TURNS)])
         assert not verdict.violations, f"seed {seed}: {verdict.violations[:5]}"
         assert verdict.acked > 10
         assert verdict.transactions > 2
 
 
-@pytest.mark.parametrize("plan", [_ALONE, _THREE], ids=["alone", "three"])
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_a_cluster_whose_members_come_and_go_keeps_its_promises(first: int) -> None:
+    changes = 0
+    for seed in range(first, first + 5):
+        verdict = play(seed, _CHANGING)
+        assert not verdict.violations, f"seed {seed}: {verdict.violations[:5]}"
+        assert verdict.acked > 10
+        changes += sum(verdict.faults[kind] for kind in ("node joins", "node leaves", "new disk"))
+    assert changes > 5
+
+
+@pytest.mark.parametrize("plan", [_ALONE, _THREE, _CHANGING], ids=["alone", "three", "changing"])
 def test_a_seed_replays_exactly(plan: Plan) -> None:
     first, again = play(7, plan), play(7, plan)
     assert first.trace == again.trace

@@ -6,12 +6,14 @@ A node is the real `moldau.broker.node.Node`: only clock, randomness, disk, netw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from moldau.broker.config import load_broker_config, standalone_settings
 from moldau.broker.node import Node
 from moldau.broker.registration import RegistrationRefused
+from moldau.controller.image import ClusterImage, PartitionImage
+from moldau.groups.partitioning import partition_for_group
 from moldau.log.errors import StorageError
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.client import SimClient
@@ -20,12 +22,18 @@ from tests.simulation.loop import Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
 from tests.support.sim_disk import SimDisk
 
+_OFFSETS = "__consumer_offsets"
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
 _SMALL = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 _CLUSTER = {
@@ -53,6 +61,7 @@ class SimNode:
         self.node_id = node_id
         self.host = f"n{node_id}"
         self.disk = SimDisk()
+        self.disks = 1  # how many it has had
         self.clock = VirtualClock(world.loop)
         self.random = SeededRandom(world.random.below(1 << 60))
         self.disk_delay_ms = 0.0
@@ -60,6 +69,7 @@ class SimNode:
         self.process: Process | None = None
         self.starts = 0
         self.in_repair = False
+        self.is_member = True  # or it has left the cluster, or not joined it yet
 
     @property
     def is_up(self) -> bool:
@@ -70,7 +80,7 @@ class SimNode:
 
     def start(self) -> None:
         assert not self.is_up
-        if self.in_repair:
+        if self.in_repair or not self.is_member:
             return
         self.starts += 1
         self.process = Process(f"{self.host}.{self.starts}", self._off_loop_delay)
@@ -112,6 +122,12 @@ class SimNode:
         self._gone()
         self.disk = self.disk.crash(self.world.random.below(1 << 30)) if power_lost else self.disk.survived_process()
 
+    def replace_disk(self) -> None:
+        """By an empty one."""
+        assert not self.is_up
+        self.disk = SimDisk()
+        self.disks += 1
+
     def _gone(self) -> None:
         assert self.process is not None
         self.process.is_alive = False
@@ -125,8 +141,11 @@ class SimNode:
         if node is None or process is None:
             return
         self.world.log(f"{self.host} stops")
-        await self.world.loop.spawn(process, node.stop)
+        stopping = self.world.loop.spawn(process, node.stop)
+        while process.is_alive and not stopping.done():  # it may be killed meanwhile
+            await asyncio.sleep(0.02)
         if process.is_alive:
+            stopping.result()
             self._gone()
 
 
@@ -141,8 +160,12 @@ class InlineExecutor:
 
 
 class World:
-    def __init__(self, seed: int, nodes: int = 3) -> None:
+    def __init__(
+        self, seed: int, nodes: int = 3, settings: Mapping[str, str] | None = None, *, spare_nodes: int | None = None
+    ) -> None:
+        """With `spare_nodes`, voters are not fixed, and so many nodes more may join them."""
         self.seed = seed
+        self._settings = dict(settings or {})
         self.random = SeededRandom(seed)
         self.loop = VirtualLoop()
         self.fabric = Fabric(self.loop, SeededRandom(self.random.below(1 << 60)))
@@ -151,7 +174,13 @@ class World:
         self.lines: list[str] = []
         self._in_repair: set[int] = set()
         self.on_start: list[Callable[[int, Any], None]] = []
-        self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + 1)}
+        self.is_dynamic = spare_nodes is not None
+        self.is_founded = False
+        self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + (spare_nodes or 0) + 1)}
+        for node in list(self.nodes.values())[nodes:]:
+            node.is_member = False
+        # Whether controllers make themselves voters (KIP-1186), or the operator does.
+        self.joins_by_itself = self.is_dynamic and bool(self.random.below(2))
 
     def log(self, line: str) -> None:
         self.lines.append(f"{self.loop.time():9.3f} {line}")
@@ -159,15 +188,68 @@ class World:
     def settings(self, node: SimNode) -> dict[str, str]:
         if len(self.nodes) == 1:
             return standalone_settings(node.host, CLIENT_PORT, "/data") | _SMALL
-        voters = ",".join(f"{each.node_id}@{each.host}:{CONTROLLER_PORT}" for each in self.nodes.values())
         listeners = f"PLAINTEXT://{node.host}:{CLIENT_PORT},CONTROLLER://{node.host}:{CONTROLLER_PORT}"
-        own = {
-            "node.id": str(node.node_id),
-            "controller.quorum.voters": voters,
-            "listeners": listeners,
-            "log.dirs": "/data",
-        }
-        return _SMALL | _CLUSTER | own
+        own = {"node.id": str(node.node_id), "listeners": listeners, "log.dirs": "/data", **self._quorum_settings(node)}
+        return _SMALL | _CLUSTER | self._settings | own
+
+    def _quorum_settings(self, node: SimNode) -> dict[str, str]:
+        if not self.is_dynamic:
+            voters = ",".join(f"{each.node_id}@{each.host}:{CONTROLLER_PORT}" for each in self.nodes.values())
+            return {"controller.quorum.voters": voters}
+        known = list(self.nodes.values()) if self.is_founded else [next(iter(self.nodes.values()))]
+        servers = ",".join(f"{each.host}:{CONTROLLER_PORT}" for each in known)
+        joins = "true" if self.joins_by_itself else "false"
+        return {"controller.quorum.bootstrap.servers": servers, "controller.quorum.auto.join.enable": joins}
+
+    @property
+    def members(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.is_member]
+
+    def controllers_image(self) -> ClusterImage | None:
+        """What the active controller has committed."""
+        for each in self.nodes.values():
+            if each.node is not None and each.node.broker.metadata_log.is_leader:
+                return each.node.broker.metadata_log.committed
+        return None
+
+    def everybody_is_well(self) -> bool:
+        """All nodes are up, and all replicas in sync, as far as anybody knows."""
+        for each in self.members:
+            if each.node is None:
+                return False
+            for topic in each.node.broker.image.topics.values():
+                for partition in topic.partitions.values():
+                    if len(partition.isr) < len(partition.replicas):
+                        return False
+        return True
+
+    def disk_of(self, host: str) -> int:
+        """Which of its disks a host has now."""
+        return next(node.disks for node in self.nodes.values() if node.host == host)
+
+    def durable(self, host: str, path: str) -> bytes | None:
+        """What of a host's file survives a loss of power."""
+        return next(node.disk for node in self.nodes.values() if node.host == host).durable_file(path)
+
+    def directory_of(self, host: str) -> bytes | None:
+        """The id of a running node's metadata dir."""
+        node = next(node.node for node in self.nodes.values() if node.host == host)
+        return None if node is None else node.broker.metadata_log.raft.me.directory_id
+
+    def newest(self, topic: str, index: int) -> PartitionImage | None:
+        """What the controllers last committed about a partition, as far as any running node knows it."""
+        newest: PartitionImage | None = None
+        for each in self.nodes.values():
+            found = None if each.node is None else each.node.broker.metadata_log.committed.topics.get(topic)
+            image = None if found is None else found.partitions.get(index)
+            if image is not None and (newest is None or image.partition_epoch > newest.partition_epoch):
+                newest = image
+        return newest
+
+    def coordinates(self, host: str, group: str) -> bool:
+        """Whether a host is the group's coordinator, and not only believes it."""
+        newest = self.newest(_OFFSETS, partition_for_group(group, int(_SMALL["offsets.topic.num.partitions"])))
+        return newest is not None and newest.leader in self.nodes and self.nodes[newest.leader].host == host
 
     def client(self, name: str) -> SimClient:
         bootstrap = [(node.host, CLIENT_PORT) for node in self.nodes.values()]
