@@ -13,10 +13,12 @@ from moldau.broker.config import load_broker_config
 from moldau.broker.node import Node
 from moldau.broker.quorum import MetadataQuorum
 from moldau.log.checkpoints import uuid_text
+from moldau.testing import Cluster
 from moldau.wire import messages as m
 from tests.broker.quorum.members import World
 from tests.broker.quorum.test_quorum import run, topic
 from tests.broker.quorum.test_snapshots import OFTEN
+from tests.cluster.workload import create_topic, wait_until
 from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports, random_id, run_tool
 
 TROUBLE = ("Exception", "mismatch", "Mismatch", "not valid", "isvalid: false", "Could not")
@@ -50,6 +52,24 @@ def test_the_dump_tool_reads_our_log_and_our_snapshots(tmp_path: Path) -> None:
     snapshot = dump(newest)
     for word in ("SnapshotHeader", "KRaftVoters", '"type":"FEATURE_LEVEL_RECORD"', '"name":"t3"', "SnapshotFooter"):
         assert word in snapshot
+
+
+def test_the_metadata_shell_shows_what_is_in_our_log_and_our_snapshots(tmp_path: Path) -> None:
+    rarely = {"metadata.log.max.record.bytes.between.snapshots": "20000"}  # the first segment has what is asked for
+    with Cluster(nodes=3, settings=rarely, data_dir=str(tmp_path)) as cluster:
+        create_topic(cluster.bootstrap_servers, "shown", 2, retention_ms="77777")
+        create_topic(cluster.bootstrap_servers, "more", 200)
+        folder = tmp_path / "node-1" / "__cluster_metadata-0"
+        wait_until(lambda: any(folder.glob("*.checkpoint")), "a snapshot")
+        partition = cluster.inner.nodes[1].broker.image.topics["shown"].partitions[1]
+    newest = max(folder.glob("*.checkpoint"))
+    for file in (newest, folder / "00000000000000000000.log"):
+        tree = " ".join(run_tool("kafka-metadata-shell", "--snapshot", str(file), "tree", "/image").stdout.split())
+        assert "retention.ms: 77777" in tree
+        assert f"replicas={list(partition.replicas)}," in tree
+        assert "metadataVersion: Optional[4.3-IV0]" in tree
+        assert all(f"BrokerRegistration(id={number}," in tree for number in (1, 2, 3))
+        assert all(f"ControllerRegistration(id={number}," in tree for number in (1, 2, 3))
 
 
 # -- one quorum of both
