@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TypeVar
 
 from moldau.broker.partition import Partition as Replica
 from moldau.broker.quorum import MetadataQuorum
+from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.raft import VoterSet
+from moldau.records import CorruptBatch, check_crc, iter_batches
 from tests.simulation.world import World
+from tests.support.sim_disk import SimDisk
 
 _EVERY_S = 0.1
+_METADATA = "/data/__cluster_metadata-0"
 K = TypeVar("K")
 
 
@@ -20,6 +25,7 @@ class Observer:
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self._controllers: dict[int, int] = {}
         self._metadata: dict[int, int] = {}  # epoch of each committed offset
+        self._partitions: dict[tuple[bytes, int], PartitionImage] = {}
         world.history.on_acked.append(self._acknowledged)
 
     async def run(self) -> None:
@@ -40,8 +46,33 @@ class Observer:
             metadata = broker.metadata_log
             if metadata.is_leader:
                 self._one("one controller per epoch", self._controllers, metadata.epoch, each.node_id)
+                self._majority_has_it(metadata)
+                self._leaders_were_in_sync(metadata.committed)
             self._one(
                 "committed metadata is the same everywhere", self._metadata, broker.image.offset, broker.image.epoch
+            )
+
+    def _leaders_were_in_sync(self, image: ClusterImage) -> None:
+        """Nobody is elected who was not known to have everything."""
+        for topic, index, partition in image.partitions():
+            before = self._partitions.get((topic.topic_id, index))
+            self._partitions[topic.topic_id, index] = partition
+            if before is None or partition.partition_epoch != before.partition_epoch + 1:
+                continue  # nothing new, or more than one change that was not looked at
+            eligible = {before.leader, *before.isr, *before.elr, -1}
+            if partition.leader not in eligible:
+                self._world.history.violated(
+                    "a new leader was in sync", f"{topic.name}-{index}: {partition.leader} after {before}"
+                )
+
+    def _majority_has_it(self, metadata: MetadataQuorum) -> None:
+        """What is committed survives the loss of power of any minority."""
+        if self._world.is_dynamic:
+            return  # a voter that got an empty disk is missing until it is replaced
+        ends = sorted(durable_end(node.disk) for node in self._world.nodes.values())
+        if ends[(len(ends) - 1) // 2] < metadata.high_watermark:
+            self._world.history.violated(
+                "committed metadata is on the disks of a majority", f"{metadata.high_watermark} is committed, of {ends}"
             )
 
     def _acknowledged(self, where: tuple[str, int], offset: int) -> None:
@@ -167,9 +198,20 @@ class Observer:
                 self._world.history.violated("replicas are equal below the high watermark", f"{key}: {who}")
 
 
-def _is_damaged(data: bytearray) -> bool:
-    from moldau.records import CorruptBatch, check_crc, iter_batches
+def durable_end(disk: SimDisk) -> int:
+    """Where the metadata log would end after a loss of power."""
+    segments = [name for name in disk.list_dir(_METADATA) if name.endswith(".log")] if disk.exists(_METADATA) else []
+    if not segments:
+        return 0
+    newest = max(segments)
+    end = int(newest.removesuffix(".log"))
+    with contextlib.suppress(CorruptBatch):  # zeros, or half a batch
+        for _, header in iter_batches(disk.durable_file(f"{_METADATA}/{newest}") or b""):
+            end = header.next_offset
+    return end
 
+
+def _is_damaged(data: bytearray) -> bool:
     try:
         for position, header in iter_batches(data):
             check_crc(data, position, header)
@@ -179,6 +221,4 @@ def _is_damaged(data: bytearray) -> bool:
 
 
 def _end_of(data: bytes) -> int:
-    from moldau.records import iter_batches
-
     return max(header.next_offset for _, header in iter_batches(data))
