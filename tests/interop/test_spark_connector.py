@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from moldau.spark import session
-from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.spark_connector import connector_jars
 from tests.support.broker_process import BrokerProcess
-from tests.support.clients import quiet
+from tests.support.clients import Sent, quiet, read_all, send_confluent, wait_for
 
 OURS, THEIRS = "moldau", "kafka"
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 Fresh = Callable[[str], str]
 Options = dict[str, Any]
 
@@ -87,7 +89,7 @@ def refusal(spark: SparkSession, kind: str, bootstrap: str, options: Options) ->
     return False
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_rows_of_every_codec(spark: SparkSession, bootstrap: str, fresh_topic: Fresh, codec: str) -> None:
     topic = make_topic(bootstrap, fresh_topic("codec"), 3)
     for partition in range(2):
@@ -181,6 +183,59 @@ def test_transactions(spark: SparkSession, bootstrap: str, fresh_topic: Fresh, l
     assert ours == theirs
 
 
+@pytest.fixture(params=["apache_kafka", "moldau"])
+def cleaning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A broker of each kind whose cleaner is quick."""
+    quick = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100"}
+    if request.param == "apache_kafka":
+        with ApacheKafka(quick) as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        with BrokerProcess(tmp_path / "data", 0, **SINGLE_NODE_PROPERTIES, **quick) as broker:
+            yield broker.bootstrap_servers
+
+
+def test_compacted_topics_with_transactions_in_every_codec(spark: SparkSession, cleaning: str) -> None:
+    """Holes where the cleaner was, aborted records it took or left, markers that stand alone."""
+    settings = {
+        "cleanup_policy": "compact",
+        "min_cleanable_dirty_ratio": "0.001",
+        "segment_ms": "300",
+        "min_compaction_lag_ms": "0",
+    }
+    topics = {codec: make_topic(cleaning, f"cleaned-{codec}", 1, **settings) for codec in CODECS}
+    for codec, topic in topics.items():
+        in_transactions(cleaning, topic, codec)
+
+    def is_cleaned(topic: str, codec: str) -> bool:
+        send_confluent(cleaning, topic, [Sent(b"last", b"last")], codec)  # a new segment, sooner or later
+        found = read_all(cleaning, topic)
+        return (found[0].offset() or 0) > 0
+
+    for codec, topic in topics.items():
+        wait_for(lambda: is_cleaned(topic, codec), f"{topic} is compacted", 60)  # noqa: B023  # called at once
+    for level in ("read_committed", "read_uncommitted"):
+        limits: Options = {"kafka.isolation.level": level, "includeHeaders": True, "minPartitions": 12}
+        ours, theirs = both(spark, cleaning, limits | {"subscribe": ",".join(topics.values())})
+        assert {row.topic for row in ours} == set(topics.values())
+        assert ours == theirs
+
+
+def in_transactions(bootstrap: str, topic: str, codec: str) -> None:
+    """Twelve transactions over the same keys, every third aborted."""
+    producer = Producer(quiet(bootstrap, transactional_id=topic, linger_ms=5, compression_type=codec))
+    producer.init_transactions(30)
+    for number in range(12):
+        producer.begin_transaction()
+        for index in range(20):
+            producer.produce(topic, b"%d.%d" % (number, index) * 9, b"key %d" % (index % (number + 2)))
+        if number % 3 == 1:
+            assert producer.flush(30) == 0
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
 def test_log_append_time_and_deleted_records(spark: SparkSession, bootstrap: str, fresh_topic: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_topic("deleted"), message_timestamp_type="LogAppendTime")
     send(bootstrap, topic, 0, range(50))
@@ -245,3 +300,25 @@ def test_a_checkpoint_moves_from_the_connector_to_us_and_back(
         send(bootstrap, topic, 0, range(10))
         _, rows = stream(spark, kind, bootstrap, tmp_path, options)
         assert [row.offset for row in rows] == list(range(10 * (number + 1)))
+
+
+def test_streams_that_retention_overtakes(
+    spark: SparkSession, bootstrap: str, fresh_topic: Fresh, tmp_path: Path
+) -> None:
+    """Both stop, or both go on with what is left."""
+    topic = make_topic(bootstrap, fresh_topic("overtaken"))
+    options: Options = {"subscribe": topic, "startingOffsets": "earliest"}
+    send(bootstrap, topic, 0, range(10))
+    for kind in (OURS, THEIRS):
+        stream(spark, kind, bootstrap, tmp_path / kind, options)
+    send(bootstrap, topic, 0, range(10, 30))
+    client = AdminClient(quiet(bootstrap))
+    (future,) = client.delete_records([TopicPartition(topic, 0, 18)]).values()
+    future.result(30)
+    for kind in (OURS, THEIRS):
+        with pytest.raises(StreamingQueryException):
+            stream(spark, kind, bootstrap, tmp_path / kind, options)
+    options["failOnDataLoss"] = False
+    ours, theirs = (stream(spark, kind, bootstrap, tmp_path / kind, options) for kind in (OURS, THEIRS))
+    assert ours == theirs
+    assert [row.offset for row in ours[1]] == [*range(10), *range(18, 30)]

@@ -110,7 +110,7 @@ def test_tls_with_a_client_certificate(secured: Secured) -> None:
         "kafka_ssl_keystore_key": secured.client.key,
     }
     assert secured.read("SSL", **inline) == 10
-    with pytest.raises(Disconnected):
+    with pytest.raises(ClientError, match=r"refused the TLS connection: .* kafka\.ssl\.keystore\.location"):
         secured.read("SSL", **trust)
     with pytest.raises(ClientError, match=NOT_TRUSTED):
         secured.read("SSL", **store)
@@ -119,6 +119,8 @@ def test_tls_with_a_client_certificate(secured: Secured) -> None:
         assert secured.write("SSL", delivery, **inline) == 3
         with pytest.raises(ClientError, match=NOT_TRUSTED):
             secured.write("SSL", delivery, **store)
+        with pytest.raises(ClientError, match="refused the TLS connection"):
+            secured.write("SSL", delivery, **trust)
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])

@@ -186,8 +186,14 @@ class Connection:
             raise self._broken(error) from error
         return view
 
-    def _broken(self, error: OSError | None, why: str = "") -> Disconnected:
+    def _broken(self, error: OSError | None, why: str = "") -> ClientError:
+        """What to raise. A broker that refuses us by a TLS alert will do so again; all else is worth another try."""
         self.close()
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            return ClientError(
+                f"{self.peer} refused the TLS connection: {error.reason}. Set kafka.ssl.keystore.location to a "
+                "certificate and key in PEM that it trusts"
+            )
         if isinstance(error, TimeoutError):
             why = f"no answer within {self._settings.request_timeout_s:.0f} s"
         return Disconnected(f"the connection to {self.peer} broke: {why or error}")
