@@ -62,8 +62,8 @@ class World:
         await self.network.stop(0)
         await asyncio.gather(*(node.abort() for node in self.nodes.values()))
 
-    async def ask(self, number: int, request: Any) -> Any:
-        return await self.channels.call(*self.address(number), request)
+    async def ask(self, number: int, request: Any, lane: str | None = None) -> Any:
+        return await self.channels.call(*self.address(number), request, lane=lane)
 
     @property
     def active(self) -> int:
@@ -159,12 +159,16 @@ def test_an_envelope_carries_commands_and_nothing_else(tmp_path: Path) -> None:
     run(main)
 
 
+def metadata_of(topic: str) -> m.MetadataRequest:
+    return m.MetadataRequest([m.MetadataRequest.MetadataRequestTopic(name=topic)])
+
+
 def retention(topic: str, value: str) -> m.IncrementalAlterConfigsRequest:
     kind = m.IncrementalAlterConfigsRequest
     return kind([kind.AlterConfigsResource(TOPIC, topic, [kind.AlterableConfig("retention.ms", 0, value)])])
 
 
-def test_what_a_broker_does_not_refuse_of_configs_travels_in_an_envelope(
+def test_what_a_broker_asks_for_in_the_name_of_a_client_travels_in_an_envelope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Message] = []
@@ -189,8 +193,10 @@ def test_what_a_broker_does_not_refuse_of_configs_travels_in_an_envelope(
             answer = await world.ask(11, old([resource]))
             assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
             assert world.nodes[world.active].broker.image.config(TOPIC, "t") == {"retention.bytes": "7"}
+            known = await world.ask(11, metadata_of("auto"))
+            assert [(each.name, each.error_code) for each in known.topics] == [("auto", ErrorCode.NONE)]
             wrapped = [each.request_data for each in sent if isinstance(each, m.EnvelopeRequest)]
-            assert [int.from_bytes(frame[:2], "big") for frame in wrapped] == [44, 33]
+            assert [int.from_bytes(frame[:2], "big") for frame in wrapped] == [44, 33, 19]
 
     run(main)
 
@@ -206,9 +212,17 @@ def test_without_a_quorum_commands_wait_and_then_fail(tmp_path: Path) -> None:
             waiting_for = world.active
             for number in (world.passive, waiting_for):
                 await world.nodes[number].abort()
-            refused = await world.ask(11, create("t"))
-            assert [each.error_code for each in refused.topics] == [ErrorCode.REQUEST_TIMED_OUT]
-            refused = await world.ask(11, retention("t", "5"))
-            assert [each.error_code for each in refused.responses] == [ErrorCode.REQUEST_TIMED_OUT]
+            created, changed, metadata, found = await asyncio.gather(
+                world.ask(11, create("t"), lane="topics"),
+                world.ask(11, retention("t", "5"), lane="configs"),
+                world.ask(11, metadata_of("auto"), lane="metadata"),
+                world.ask(11, m.FindCoordinatorRequest(coordinator_keys=["g"]), lane="groups"),
+            )
+            assert [each.error_code for each in created.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+            assert [each.error_code for each in changed.responses] == [ErrorCode.REQUEST_TIMED_OUT]
+            # What would be created just for being mentioned is not there, and the rest of the answer is.
+            assert [each.error_code for each in metadata.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert sorted(each.node_id for each in metadata.brokers) == [11, 12]
+            assert [each.error_code for each in found.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     run(main)

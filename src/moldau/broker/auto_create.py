@@ -1,27 +1,55 @@
-"""Topics that come into being because somebody uses them: on a client's first mention, or internal ones."""
+"""Topics that come into being because somebody uses them: on a client's first mention, or internal ones.
+
+Nobody waits long for that. While there is no controller, the topic is simply not there yet, and clients ask again.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from moldau.wire import ErrorCode
+from moldau.broker.calls import Call
+from moldau.broker.forwarding import carry_out_rest
+from moldau.seams.network import RequestTimedOut
+from moldau.wire import ErrorCode, apis
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
 
+_CREATE_MS_MAX = 5_000
 _KNOWN_MS_MAX = 1_000
 _Configs = list[m.CreateTopicsRequest.CreatableTopicConfig]
 
 
-async def auto_create_topics(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
-    """Create these topics; the errors of those that could not be. One that exists meanwhile is fine."""
+async def auto_create_topics(broker: Broker, names: list[str], client: Call | None = None) -> dict[str, ErrorCode]:
+    """Create these topics, in the name of a client if it mentioned them; the errors of those that cannot be."""
     request = m.CreateTopicsRequest(topics=[_request(broker, name) for name in names])
-    response = await broker.controller_channel.call(request)
-    fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-    created = [topic.name for topic in response.topics if topic.error_code in fine]
-    await _until_known(broker, created)
+    timeout_ms = min(_CREATE_MS_MAX, broker.config.get_int("request.timeout.ms"))
+    if client is None:
+        try:
+            response = await broker.controller_channel.call(request, timeout_ms=timeout_ms)
+        except RequestTimedOut:
+            return {}
+    else:
+        response = await _create_for(broker, client, request, timeout_ms)
+    there = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    await _until_known(broker, [topic.name for topic in response.topics if topic.error_code in there])
+    fine = (*there, ErrorCode.REQUEST_TIMED_OUT)
     return {topic.name: ErrorCode(topic.error_code) for topic in response.topics if topic.error_code not in fine}
+
+
+async def _create_for(
+    broker: Broker, client: Call, request: m.CreateTopicsRequest, timeout_ms: int
+) -> m.CreateTopicsResponse:
+    """As if the client had asked for it itself."""
+    from moldau.controller.topics import create_topics
+
+    api = apis()[m.CreateTopicsRequest.number]
+    call = Call(api, api.versions.last, client.correlation_id, client.client_id, client.connection, client.slot)
+    submit = partial(broker.controller.submit, create_topics, request)
+    response = await carry_out_rest(broker, call, submit, request, timeout_ms=timeout_ms)
+    return cast("m.CreateTopicsResponse", response)
 
 
 async def _until_known(broker: Broker, names: list[str]) -> None:

@@ -45,11 +45,18 @@ async def carry_out(broker: Broker, call: Call, handle: Handle, request: Message
 
 
 async def carry_out_rest(
-    broker: Broker, call: Call, submit: Callable[[], Awaitable[Message]], request: Message
+    broker: Broker,
+    call: Call,
+    submit: Callable[[], Awaitable[Message]],
+    request: Message,
+    *,
+    timeout_ms: float | None = None,
 ) -> Message:
-    """Likewise with what is left of a client's command once this node has refused the rest of it itself."""
+    """Likewise with a command that is not what the client sent: what this node has not refused of it, or what follows
+    from it. `timeout_ms` is `request.timeout.ms` if not said."""
     header = encode_request_header(call.api, call.version, call.correlation_id, call.client_id)
-    answer = await _by_the_controller(broker, call, submit, header + encode(request, call.version))
+    frame = header + encode(request, call.version)
+    answer = await _by_the_controller(broker, call, submit, frame, timeout_ms)
     if isinstance(answer, bytes):
         header_version = call.api.response_header_version(call.version)
         _, position = decode_response_header(answer, header_version=header_version)
@@ -58,10 +65,12 @@ async def carry_out_rest(
 
 
 async def _by_the_controller(
-    broker: Broker, call: Call, here: Callable[[], Answer], frame: bytes
+    broker: Broker, call: Call, here: Callable[[], Answer], frame: bytes, timeout_ms: float | None = None
 ) -> Message | bytes | ErrorCode | None:
     """The answer of this node, or the bytes of another's, or why there is neither."""
-    deadline_ms = broker.clock.monotonic_ms() + broker.config.get_int("request.timeout.ms")
+    if timeout_ms is None:
+        timeout_ms = broker.config.get_int("request.timeout.ms")
+    deadline_ms = broker.clock.monotonic_ms() + timeout_ms
     while True:
         left_ms = deadline_ms - broker.clock.monotonic_ms()
         if left_ms <= 0:

@@ -52,7 +52,7 @@ def handle(
 async def _create_and_answer(
     broker: Broker, call: Call, request: m.MetadataRequest, names: list[str], missing: list[str]
 ) -> m.MetadataResponse:
-    errors = await auto_create_topics(broker, missing)
+    errors = await auto_create_topics(broker, missing, call)
     topics = [
         _error(name, ZERO_UUID, errors[name]) if name in errors else _by_name(broker, call, name) for name in names
     ]
