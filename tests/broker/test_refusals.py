@@ -54,3 +54,27 @@ def test_all_others_have_one_code() -> None:
     named = {type(each).number for each in COMMANDS}
     for key in sorted(FORWARDABLE & served_apis().keys() - named):
         assert refused(apis()[key].request()).error_code == CODE
+
+
+class Slot:
+    closed = False
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "is_told"),
+    [
+        (m.MetadataRequest(), 13, True),
+        (m.MetadataRequest(), 12, False),
+        (m.FindCoordinatorRequest(), 3, True),
+        (m.FindCoordinatorRequest(), 4, False),
+    ],
+)
+def test_an_answer_without_a_place_for_the_error_is_not_given(request_: Message, version: int, is_told: bool) -> None:
+    """An empty Metadata response would tell the client that there are no brokers."""
+    slot = Slot()
+    call = Call(apis()[type(request_).number], version, 1, None, cast("Connection", None), cast("ResponseSlot", slot))
+    assert (refusal_of(request_, call, CODE) is not None) == is_told
+    assert slot.closed != is_told

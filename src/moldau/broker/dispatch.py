@@ -4,7 +4,8 @@
   version 0 and UNSUPPORTED_VERSION, so that the client can ask again.
 - A frame that cannot be decoded closes the connection.
 - A command for the active controller is passed on to it, if that is another node (`forwarding`).
-- A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it; the broker goes on.
+- A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it, and closes the connection
+  where it has none; the broker goes on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moldau.broker.calls import Call, Session
 from moldau.broker.forwarding import FORWARDED, carry_out
@@ -122,18 +123,13 @@ class Dispatcher:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fail(self, call: Call, request: Message, error: Exception) -> None:
-        if isinstance(error, NotController):
-            refused = refusal_of(request, call, ErrorCode.NOT_CONTROLLER)
-            if refused is not None:
-                call.respond(refused)
-            return
-        _log.error("%r failed", call, exc_info=error)
-        response: Any = call.api.response()
-        if hasattr(response, "error_code"):
-            response.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-            call.respond(response)
-        else:
-            call.slot.close("the broker failed to answer; its log says more")
+        code = ErrorCode.NOT_CONTROLLER
+        if not isinstance(error, NotController):
+            _log.error("%r failed", call, exc_info=error)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        refused = refusal_of(request, call, code)
+        if refused is not None:
+            call.respond(refused)
 
     def _unsupported(
         self, served: ServedApi, version: int, correlation_id: int, connection: Connection, slot: ResponseSlot

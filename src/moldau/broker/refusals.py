@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from moldau.wire import ErrorCode, Message
+from moldau.wire import ErrorCode, Message, encode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
@@ -43,9 +43,17 @@ def refusal_of(request: Message, call: Call, code: ErrorCode) -> Message | None:
                 [each.name for each in request.deletions] + [each.name for each in request.upsertions]
             )
             response.results = [item(user=user, error_code=code, error_message=None) for user in users]
-        case _ if hasattr(response, "error_code"):
-            response.error_code = code
+        case _ if hasattr(response, "error_code") and _tells(response, code, call.version):
+            pass
         case _:
             call.slot.close(f"{call.api.name} was not carried out: {code.name}")
             return None
     return response  # type: ignore[no-any-return]  # made by name
+
+
+def _tells(response: Any, code: ErrorCode, version: int) -> bool:
+    """Set the code; whether this version of the response has a place for it. Without one, an empty answer would say
+    that all is well: that there are no brokers, say."""
+    before = encode(response, version)
+    response.error_code = code
+    return encode(response, version) != before
