@@ -490,7 +490,7 @@ def rows() -> list[Row]:
         row("Start of three nodes until all serve", "start", "s", "lower"),
         row("Memory of three nodes, idle after start", "memory", "MB", "lower"),
         row("Memory of three nodes after these records", "memory after", "MB", "lower"),
-        row(f"Create a topic of {many} until all are in sync", "create many", "s", "lower"),
+        row(f"Create a topic of {many} until a broker names all leaders", "create many", "s", "lower"),
         row(f"Killed node of {many}: start until it serves", "killed serves", "s", "lower"),
         row(f"Killed node of {many}: start until it is in sync", "killed in sync", "s", "lower"),
         row(f"Node of {many}: clean stop", "stop", "s", "lower"),
