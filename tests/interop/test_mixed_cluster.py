@@ -1,5 +1,6 @@
 """One cluster of two Apache Kafka nodes and one of ours, all brokers and controllers: they elect, replicate, fence and
-coordinate each other. In the end the replicas are the same, byte for byte."""
+coordinate each other. In the end the replicas are the same, byte for byte. And brokers of one kind with a controller of
+the other: what clients ask of the broker is forwarded, and understood."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from moldau.broker.config import load_broker_config
 from moldau.broker.node import Node
+from moldau.wire import messages as m
+from tests.cluster.workload import wait_until
 from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports, random_id, run_tool
 
 PARTITIONS = 6
@@ -183,3 +187,121 @@ def test_two_of_theirs_and_one_of_ours_are_one_cluster(tmp_path: Path) -> None:
             for node_id in (1, 2, OURS)
         }
         assert len(replicas) == 1
+
+
+# -- brokers of one kind, a controller of the other
+
+
+def controller_settings(ports: list[int], folder: Path) -> dict[str, str]:
+    return {
+        "process.roles": "controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{ports[1]}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://{HOST}:{ports[1]}",
+        "advertised.listeners": f"CONTROLLER://{HOST}:{ports[1]}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(folder),
+    }
+
+
+def broker_settings(ports: list[int], folder: Path) -> dict[str, str]:
+    return controller_settings(ports, folder) | {
+        "process.roles": "broker",
+        "node.id": "2",
+        "listeners": f"PLAINTEXT://{HOST}:{ports[0]}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{ports[0]}",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "3",
+    }
+
+
+def command_the_cluster(port: int) -> None:
+    """Everything that a broker forwards, by Apache Kafka's tools."""
+    server = f"{HOST}:{port}"
+
+    def tool(name: str, *arguments: str) -> str:
+        return run_tool(name, "--bootstrap-server", server, *arguments).stdout
+
+    tool("kafka-topics", "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1")
+    tool("kafka-topics", "--alter", "--topic", "t", "--partitions", str(PARTITIONS))
+    tool("kafka-configs", "--alter", "--topic", "t", "--add-config", "retention.ms=77777")
+    assert "retention.ms=77777" in tool("kafka-configs", "--describe", "--topic", "t")
+    tool("kafka-configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "num.io.threads=5")
+    assert "num.io.threads=5" in tool("kafka-configs", "--describe", "--entity-type", "brokers", "--entity-default")
+    client = Client(server)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "t", {"retention.ms": "88888"})
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
+        client.admin.alter_configs([resource])[resource].result(30)  # the old request, with the old meaning
+    assert "retention.ms=88888" in tool("kafka-configs", "--describe", "--topic", "t")
+    assert "LeaderId:               1" in tool("kafka-metadata-quorum", "describe", "--status")
+    assert "No partition reassignments found." in tool("kafka-reassign-partitions", "--list")
+    tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
+    tool("kafka-features", "downgrade", "--feature", "group.version=0")
+    tool("kafka-features", "upgrade", "--feature", "group.version=1")
+    client.produce("through", 60)
+    assert sorted(client.read("g")) == sorted(client.sent)
+    tool("kafka-topics", "--delete", "--topic", "t")
+    wait_until(lambda: "t" not in client.admin.list_topics(timeout=20).topics, "the topic is gone")
+
+
+def test_their_broker_forwards_to_our_controller(tmp_path: Path) -> None:
+    ports = free_ports(2)
+
+    async def scenario() -> None:
+        node = Node(load_broker_config(controller_settings(ports, tmp_path / "ours")))
+        await node.start()
+        theirs = ApacheKafka(
+            broker_settings(ports, tmp_path / "theirs"),
+            log_dir=tmp_path / "theirs",
+            cluster_id=node.broker.cluster_id,
+            ports=(ports[0], ports[1]),
+            format_options=(),
+        )
+        try:
+            await asyncio.to_thread(theirs.start)
+            await asyncio.to_thread(command_the_cluster, ports[0])
+        finally:
+            await asyncio.to_thread(theirs.stop)
+            theirs.close()
+            await node.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 300))
+
+
+def test_our_broker_forwards_to_their_controller(tmp_path: Path) -> None:
+    ports = free_ports(2)
+
+    async def scenario() -> None:
+        theirs = ApacheKafka(
+            controller_settings(ports, tmp_path / "theirs"),
+            log_dir=tmp_path / "theirs",
+            ports=(ports[0], ports[1]),
+            format_options=(),
+        )
+        try:
+            await asyncio.to_thread(theirs.start)
+            node = Node(load_broker_config(broker_settings(ports, tmp_path / "ours")))
+            await node.start()
+            try:
+                await asyncio.to_thread(command_the_cluster, ports[0])
+                await set_a_quota(node, ports)
+            finally:
+                await node.stop()
+        finally:
+            await asyncio.to_thread(theirs.stop)
+            theirs.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 300))
+
+
+async def set_a_quota(node: Node, ports: list[int]) -> None:
+    """Of their controller, since our broker would not enforce it and takes none; it shows what there is."""
+    kind = m.AlterClientQuotasRequest
+    entry = kind.EntryData([kind.EntityData("user", "ann")], [kind.OpData("producer_byte_rate", 1000.0, False)])
+    answer = await node.broker.channels.call(HOST, ports[1], kind([entry]), timeout_ms=20_000)
+    assert [each.error_code for each in answer.entries] == [0]
+    await until(lambda: node.broker.image.quotas)
+    server = ("--bootstrap-server", f"{HOST}:{ports[0]}")
+    described = await asyncio.to_thread(run_tool, "kafka-configs", *server, "--describe", "--entity-type", "users")
+    assert "Quota configs for user-principal 'ann' are producer_byte_rate=1000.0" in described.stdout
