@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--trouble", type=float, default=20.0, help="virtual seconds of trouble per seed")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long, with what was played")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--story", action="store_true", help="print what happened")
     parser.add_argument("--variants", action="store_true", help="break nodes on purpose instead, and see it noticed")
@@ -51,9 +52,10 @@ def main() -> int:
     started = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
-    virtual_s, acked, transactions, events = 0.0, 0, 0, 0
+    virtual_s, acked, transactions, events, played = 0.0, 0, 0, 0, 0
     with multiprocessing.Pool(min(given.workers, len(jobs)), maxtasksperchild=100) as pool:
-        for number, verdict in enumerate(pool.imap_unordered(_play, jobs), 1):
+        for verdict in pool.imap_unordered(_play, jobs):
+            played += 1
             faults += verdict.faults
             virtual_s += verdict.virtual_s
             acked += verdict.acked
@@ -64,10 +66,12 @@ def main() -> int:
             if verdict.violations:
                 failed.append(verdict)
                 print(f"seed {verdict.seed} FAILED", *verdict.violations[:_FEW], sep="\n    ", flush=True)
-            elif number % 100 == 0:
-                print(f"{number} seeds, {len(failed)} failed", flush=True)
+            elif played % 100 == 0:
+                print(f"{played} seeds, {len(failed)} failed", flush=True)
+            if time.monotonic() - started > given.minutes * 60:
+                break
     print(
-        f"\n{len(jobs)} seeds in {time.monotonic() - started:.0f} s: {virtual_s / 3600:.1f} virtual hours, "
+        f"\n{played} seeds in {time.monotonic() - started:.0f} s: {virtual_s / 3600:.1f} virtual hours, "
         f"{events} events, {acked} records acknowledged, {transactions} transactions, {len(failed)} failed"
     )
     print("faults:", ", ".join(f"{kind} {count}" for kind, count in faults.most_common()))
