@@ -5,6 +5,7 @@ Only `run` and `explain --plan` start Spark; the rest answers at once. `run` sto
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -222,11 +223,15 @@ def run(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Run a pipeline until it is stopped (Ctrl-C, SIGTERM), showing its progress."""
+    from py4j.protocol import Py4JNetworkError
+
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines import validate as check
     from moldau.spark.pipelines.runner import PipelineFailed, start
 
     pipeline = _load(target, settings, bootstrap_server, checkpoint)
+    _leave_out_chatter()
+    running: Running | None = None
     try:
         check(pipeline)
         if generate:
@@ -238,7 +243,20 @@ def run(
         _fail_with(error)
     except PipelineFailed as error:
         fail(str(error))
+    except (Py4JNetworkError, ConnectionError) as error:
+        # A service manager may send SIGTERM to all processes of a service at once.
+        if not (running is not None and running.stopping):
+            fail(
+                f"{pipeline.name}: Spark's Java process has died ({error}); out of memory? A new run goes on from here"
+            )
+        typer.echo(f"{pipeline.name}: Spark was ended too; the next run repeats the batch in work", err=True)
     typer.echo(f"{pipeline.name}: stopped", err=True)
+
+
+def _leave_out_chatter() -> None:
+    """Py4J logs a traceback in every thread that Java's end surprises; one sentence at the end says it."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
 
 
 def _generate(pipeline: Pipeline, count: int, settings: list[str] | None, bootstrap: str | None) -> None:
