@@ -1,7 +1,8 @@
 """Changes of in-sync replicas, on their way to the controller (AlterPartition).
 
 One request is out at a time; what is wanted meanwhile goes together in the next. A change that the controller refuses
-is repeated, dropped, or left to the image, as `moldau.replication.leader` says.
+is repeated, dropped, or left to the image, as `moldau.replication.leader` says. Where it knows more about a follower
+than our image does (it is fenced, say), it is asked again when the image has news of brokers, not with every fetch.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.partition import Partition
+    from moldau.controller.image import ClusterImage
     from moldau.timers.wheel import TimerHandle
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.05
+_REFUSED_MS = 1_000.0  # before a refused follower is proposed again, if the image says nothing new of brokers
 _RECOVERED = 0
 
 Key = tuple[bytes, int]
@@ -35,6 +38,7 @@ class IsrUpdates:
         self._lag_max_ms = broker.config.get_int("replica.lag.time.max.ms")
         self._watched: dict[Key, Partition] = {}
         self._wanted: dict[Key, tuple[Partition, IsrChange]] = {}
+        self._refused: dict[Key, tuple[float, ClusterImage]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
 
@@ -57,6 +61,7 @@ class IsrUpdates:
             lead = partition.lead
             if lead is None:
                 del self._watched[key]
+                self._refused.pop(key, None)
                 continue
             change = lead.shrinkage(partition.log.log_end_offset, now_ms, self._lag_max_ms)
             if change is not None:
@@ -71,12 +76,22 @@ class IsrUpdates:
     def on_fetch(self, partition: Partition, broker_id: int) -> None:
         """A follower that is not in sync has fetched: perhaps it is now."""
         lead = partition.lead
-        if lead is None:
+        if lead is None or (self._refused and self._is_too_soon(partition.key)):
             return
         change = lead.expansion(broker_id, partition.log.high_watermark)
         if change is not None:
             _log.info("%r: asking for ISR %s instead of %s", partition, _ids(change), sorted(lead.isr))
             self._ask(partition, change)
+
+    def _is_too_soon(self, key: Key) -> bool:
+        refused = self._refused.get(key)
+        if refused is None:
+            return False
+        not_before_ms, image = refused
+        if image.brokers is self._broker.image.brokers and self._broker.clock.monotonic_ms() < not_before_ms:
+            return True
+        del self._refused[key]
+        return False
 
     # -- asking
 
@@ -148,7 +163,10 @@ class IsrUpdates:
             return None
         if answer.error_code != ErrorCode.NONE:
             _log.info("%r: ISR %s was refused: %s", partition, _ids(change), ErrorCode(answer.error_code).name)
-            return lead.on_refused(change, ErrorCode(answer.error_code))
+            again = lead.on_refused(change, ErrorCode(answer.error_code))
+            if lead.pending is None:
+                self._refused[partition.key] = (self._broker.clock.monotonic_ms() + _REFUSED_MS, self._broker.image)
+            return again
         if lead.on_committed(change, answer.isr, answer.leader_epoch, answer.partition_epoch):
             partition.advance_high_watermark()
             # Also without progress: an append may be waiting for a replica that is no longer in sync.
@@ -161,6 +179,7 @@ class IsrUpdates:
             self._timer = None
         self._watched.clear()
         self._wanted.clear()
+        self._refused.clear()
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
