@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from moldau.broker.channels import Channels
 from moldau.broker.config import load_broker_config, standalone_settings
+from moldau.broker.config.cluster import NodePorts, cluster_settings
 from moldau.broker.node import Node
+from moldau.log.opening import OpenJob
 from moldau.net import RealNetwork, new_event_loop
 from moldau.seams.network import FrameHandler, Listener
 from moldau.seams.randomness import SeededRandom
@@ -65,3 +68,83 @@ def test_the_given_network_and_executor_are_the_only_ones(tmp_path: Path) -> Non
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(asyncio.wait_for(main(), 20))
+
+
+class Held(ThreadPoolExecutor):
+    """A pool in which opening logs takes until the test lets it end."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.is_opening = threading.Event()
+        self.may_open = threading.Event()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if not isinstance(getattr(fn, "__self__", None), OpenJob):
+            return super().submit(fn, *args, **kwargs)
+
+        def held() -> Any:
+            self.is_opening.set()
+            assert self.may_open.wait(30)
+            return fn(*args, **kwargs)
+
+        return super().submit(held)
+
+
+def controller_settings(folder: Path) -> dict[str, str]:
+    """A quorum of one, with a listener for controllers."""
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("127.0.0.1", 0))
+        ports = NodePorts(first.getsockname()[1], second.getsockname()[1])
+    (settings,) = cluster_settings("127.0.0.1", [ports], str(folder))
+    return settings
+
+
+def test_the_quorum_is_served_while_the_logs_are_opened(tmp_path: Path) -> None:
+    config = load_broker_config(controller_settings(tmp_path))
+
+    async def main() -> None:
+        held, outside = Held(), RealNetwork()
+        node = Node(config, executor=held)
+        starting = asyncio.create_task(node.start())
+        await asyncio.to_thread(held.is_opening.wait, 30)
+        channels = Channels(outside, "test")
+        host, port = node.addresses["CONTROLLER"]
+        kind = m.DescribeQuorumRequest
+        question = kind([kind.TopicData("__cluster_metadata", [kind.PartitionData(0)])])
+        answer = await channels.call(host, port, question)
+        assert answer.topics[0].partitions[0].leader_id == config.node_id
+        assert not starting.done()
+        held.may_open.set()
+        await starting
+        assert node.broker.logs.online_dirs
+        await channels.close()
+        await outside.stop(0)
+        await node.stop()
+        held.shutdown()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_a_start_that_is_given_up_waits_until_nothing_writes_into_the_dirs(tmp_path: Path) -> None:
+    config = load_broker_config(controller_settings(tmp_path))
+
+    async def main() -> None:
+        held = Held()
+        node = Node(config, executor=held)
+        starting = asyncio.create_task(node.start())
+        await asyncio.to_thread(held.is_opening.wait, 30)
+        starting.cancel()
+        await asyncio.sleep(0)
+        assert not starting.done()
+        held.may_open.set()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        held.shutdown()
+        again = Node(config)  # the dirs are free
+        await again.start()
+        await again.stop()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())

@@ -485,3 +485,18 @@ def test_marked_names_fit_the_file_system() -> None:
     name = marked_folder_name("t" * 249, 100_000, bytes(16), "-delete")
     assert len(name) == 255
     assert parse_folder(name) is not None
+
+
+def test_logs_opened_on_another_thread_are_there_when_the_job_is_finished(node: Node) -> None:
+    fill(node.log(0), 3)
+    node.manager.close()
+    manager = LogManager(DIRS, disk=node.disk, clock=node.clock, random=SeededRandom(1))
+    job = manager.begin_open()
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    thread.join()
+    assert not manager.logs
+    assert job.finish().logs == 1
+    log = manager.logs["t", 0]
+    assert log.context is manager.context
+    assert log.log_end_offset == 3

@@ -137,6 +137,11 @@ class Broker:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.shield(self._image_changed)
 
+    def on_registered(self) -> None:
+        """The controller knows this broker from now on."""
+        if self._producer_ids is not None:
+            self._producer_ids.prefetch()
+
     def on_image_published(self) -> None:
         changed, self._image_changed = self._image_changed, None
         if changed is not None:

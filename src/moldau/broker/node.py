@@ -3,7 +3,8 @@
 The order of a start is the order of trust: the dirs are ours, the metadata is read, the sockets are bound (their ports
 go into the registration), this node takes part in its quorum and has caught up with it, the logs are opened and
 recovered, this broker is registered and unfenced, and only then are requests of clients taken. Those of the quorum's
-other members are taken before: without them there would be no quorum to catch up with.
+other members are taken before: without them there would be no quorum to catch up with. They are answered, too, while
+the logs are opened, which happens off the loop: a long recovery costs the quorum no vote.
 
 A node of its own is a quorum of one and goes the same way, without waiting for anybody.
 """
@@ -50,7 +51,7 @@ _WORKERS = 4
 
 
 class Node:
-    """Lives on one running event loop, which it may block while it starts.
+    """Lives on one running event loop.
 
     Whatever it needs of the world can be given: clock, randomness, disk, network, and the `executor` that runs what
     would block the loop (an own pool of threads otherwise). With all five, a run depends on nothing else.
@@ -126,7 +127,7 @@ class Node:
         metadata.start()
         self._dispatchers["controller"].open()
         await metadata.wait_until_caught_up()
-        logs.open()
+        await self._open_logs(logs)
         previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
         broker.replicas = ReplicaManager(broker)
         broker.moves = LogDirMoves(broker)
@@ -138,6 +139,7 @@ class Node:
         if config.is_broker:
             self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
             await self._lifecycle.start()
+            broker.on_registered()
             broker.replicas.start()
         self._housekeeping = Housekeeping(logs, broker.executor)
         self._housekeeping.start()
@@ -163,6 +165,19 @@ class Node:
             settings=self._manager_settings(self.config),
             config_for=self._log_config_for,
         )
+
+    async def _open_logs(self, logs: LogManager) -> None:
+        """Off the loop: a recovery may take minutes, and the quorum needs this node's votes and fetches meanwhile."""
+        job = logs.begin_open()
+        opening = self.broker.loop.run_in_executor(self.broker.executor, job.run)
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])  # it writes into the dirs: they are let go of afterwards
+            raise
+        finally:
+            if opening.done() and opening.exception() is None:
+                job.finish()
 
     def _new_broker(self, logs: LogManager, network: Network) -> Broker:
         assert self._executor is not None

@@ -46,6 +46,8 @@ class ProducerIds:
         return producer_id
 
     def _ask_if_wanted(self) -> None:
+        if self._broker.broker_epoch < 0:
+            return  # the controller does not know this broker yet; `prefetch` is called when it does
         if self.allocator.poll(self._broker.clock.monotonic_ms()):
             self._asking = self._broker.loop.create_task(self._ask())
 
@@ -59,7 +61,9 @@ class ProducerIds:
             _log.exception("the controller gave no producer ids")
         else:
             error = self.allocator.on_response(response, broker.clock.monotonic_ms())
-            if error is not ErrorCode.NONE:
+            if error is ErrorCode.STALE_BROKER_EPOCH:  # registered anew meanwhile: the next request has the new epoch
+                _log.info("the controller gave no producer ids to a former life of this broker")
+            elif error is not ErrorCode.NONE:
                 _log.error("the controller gave no producer ids: %s", error.name)
         finally:
             self._asking = None

@@ -5,8 +5,9 @@ from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.jobs import Job
-from moldau.log.log_manager import DirInfo, LogManager, OpenReport
+from moldau.log.log_manager import DirInfo, LogManager
 from moldau.log.move import MoveJob
+from moldau.log.opening import OpenReport
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import RecoveryReport, open_log

@@ -6,7 +6,6 @@ jobs (see `jobs.Job`); the node runs them on threads and calls `finish`. At most
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
@@ -15,37 +14,18 @@ from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
-from moldau.log.folders import (
-    DELETE_SUFFIX,
-    FUTURE_SUFFIX,
-    STRAY_SUFFIX,
-    FolderName,
-    folder_name,
-    marked_folder_name,
-    parse_folder,
-)
+from moldau.log.folders import DELETE_SUFFIX, STRAY_SUFFIX, folder_name, marked_folder_name
 from moldau.log.jobs import Job, RemoveJob
 from moldau.log.log_dir import LogDir
 from moldau.log.open_segments import OpenSegments
+from moldau.log.opening import OpenedDir, OpenJob, OpenReport
 from moldau.log.partition_log import PartitionLog
 from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.settings import ManagerSettings
 from moldau.seams import Clock, Disk, Random
 
-_PRIVATE_OPEN_SEGMENTS = 64
 # Closing this many logs, one flush of the whole volume is cheaper than one of each of their files.
 _FLUSH_VOLUME_FROM_LOGS = 64
-METADATA_TOPIC = "__cluster_metadata"
-
-
-@dataclass(slots=True)
-class OpenReport:
-    """What starting found; `repairs` has what each recovered log had to say."""
-
-    logs: int = 0
-    recovered: int = 0
-    repairs: dict[TopicPartition, RecoveryReport] = field(default_factory=dict)
-    offline_dirs: dict[str, OSError] = field(default_factory=dict)
 
 
 class DirInfo(NamedTuple):
@@ -110,16 +90,31 @@ class LogManager:
         self._dirs_are_open = True
 
     def open(self) -> OpenReport:
-        """Lock the dirs and open every log in them, several at a time where records must be checked."""
-        report = OpenReport()
+        """Lock the dirs and open every log in them, all at once."""
+        job = self.begin_open()
+        job.run()
+        return job.finish()
+
+    def begin_open(self) -> OpenJob:
+        """The same as a job: only its `run` takes long. There are no logs before its `finish`."""
         if not self._dirs_are_open:
             self.open_dirs()
+        thread_count = self.settings.recovery_threads_per_data_dir
+        return OpenJob(self.online_dirs, self.context, self._config_for, thread_count, self._take_opened)
+
+    def _take_opened(self, dirs: list[OpenedDir]) -> OpenReport:
+        report = OpenReport()
+        now_ms = self._clock.wall_ms()
+        for opened in dirs:
+            if opened.error is not None:
+                self.dir_failed(opened.log_dir.path, opened.error)
+            self._removed_folders += [(now_ms, folder) for folder in opened.leftovers]
+            for log, repairs in opened.logs:
+                try:
+                    self._take_log(opened, log, repairs, report)
+                except OSError as error:
+                    self.dir_failed(opened.log_dir.path, error)
         for log_dir in self.dirs.values():
-            try:
-                if log_dir.is_online:
-                    self._open_logs(log_dir, report)
-            except OSError as error:
-                self.dir_failed(log_dir.path, error)
             if log_dir.error is not None:
                 report.offline_dirs[log_dir.path] = log_dir.error
         if self.dirs and not self.online_dirs:
@@ -127,61 +122,17 @@ class LogManager:
         report.logs = len(self.logs)
         return report
 
-    def _open_logs(self, log_dir: LogDir, report: OpenReport) -> None:
-        log_dir.take_over()
-        recovery_points = log_dir.read_checkpoint(RECOVERY_POINT)
-        start_offsets = log_dir.read_checkpoint(LOG_START_OFFSET)
-        high_watermarks = log_dir.read_checkpoint(HIGH_WATERMARK)
-        found = self._partition_folders(log_dir)
-
-        def open_one(folder: FolderName) -> tuple[PartitionLog, RecoveryReport]:
-            key = folder.topic_partition
-            repairs = RecoveryReport()
-            clean = log_dir.was_clean and key in recovery_points
-            context = self.context if log_dir.was_clean else self._private_context()
-            log = open_log(
-                context,
-                f"{log_dir.path}/{folder_name(*key)}",
-                *key,
-                self._config_for(folder.topic),
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=start_offsets.get(key, 0),
-                clean=clean,
-                report=repairs,
-            )
-            return log, repairs
-
-        thread_count = self.settings.recovery_threads_per_data_dir
-        if log_dir.was_clean or thread_count == 1:
-            opened = [open_one(folder) for folder in found]
-        else:
-            with ThreadPoolExecutor(thread_count) as threads:
-                opened = list(threads.map(open_one, found))
-        for log, repairs in opened:
-            if log.context is not self.context:
-                log.join(self.context)
-            key = log.topic_partition
-            log.update_high_watermark(high_watermarks.get(key, log.log_start_offset))
-            report.recovered += bool(repairs.recovered_segments)
-            if repairs.lines:
-                report.repairs[key] = repairs
-            self._add_opened(log_dir, log)
-
-    def _private_context(self) -> LogContext:
-        """For a thread that opens a log: its own bound on open files, because that is not shared between threads."""
-        return LogContext(self._disk, self._clock, self._random, OpenSegments(_PRIVATE_OPEN_SEGMENTS))
-
-    def _partition_folders(self, log_dir: LogDir) -> list[FolderName]:
-        found = []
-        for name, _, is_dir in self._disk.scan_dir(log_dir.path):
-            folder = parse_folder(name) if is_dir else None
-            if folder is None or folder.topic == METADATA_TOPIC:  # the quorum's own, opened by it
-                continue
-            if folder.suffix in (DELETE_SUFFIX, FUTURE_SUFFIX):  # a move that was not finished begins anew
-                self._removed_folders.append((self._clock.wall_ms(), f"{log_dir.path}/{name}"))
-            elif not folder.suffix:
-                found.append(folder)
-        return found
+    def _take_log(self, opened: OpenedDir, log: PartitionLog, repairs: RecoveryReport, report: OpenReport) -> None:
+        log.join(self.context)
+        if not opened.log_dir.is_online:  # it failed meanwhile
+            log.release()
+            return
+        key = log.topic_partition
+        log.update_high_watermark(opened.high_watermarks.get(key, log.log_start_offset))
+        report.recovered += bool(repairs.recovered_segments)
+        if repairs.lines:
+            report.repairs[key] = repairs
+        self._add_opened(opened.log_dir, log)
 
     def _add_opened(self, log_dir: LogDir, log: PartitionLog) -> None:
         """Two dirs have the same partition if a crash hit the last step of a move: the longer one is the new one."""

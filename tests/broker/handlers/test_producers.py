@@ -111,6 +111,22 @@ def test_all_who_wait_are_served_by_one_request(own_broker: Broker) -> None:
     assert asked == 1
 
 
+def test_nothing_is_asked_of_the_controller_before_it_knows_the_broker(own_broker: Broker) -> None:
+    node = own_broker.node.broker
+
+    async def prefetch() -> int | None:
+        registered_epoch, node.broker_epoch = node.broker_epoch, -1
+        unregistered = ProducerIds(node)
+        unregistered.prefetch()
+        assert await unregistered.claim() is None
+        node.broker_epoch = registered_epoch
+        unregistered.prefetch()
+        return await unregistered.claim()
+
+    claimed = asyncio.run_coroutine_threadsafe(prefetch(), node.loop).result(20)
+    assert claimed is not None
+
+
 def test_producers_of_a_partition_are_described(client: WireClient) -> None:
     name = client.new_topic(2)
     first, second = init(client), init(client)
