@@ -66,6 +66,8 @@ class Faults:
             for kind in every
             if kind not in MEMBERSHIP and (power or kind != "power") and (len(world.nodes) > 1 or kind in alone)
         ]
+        if world.is_dynamic and not kinds:
+            allowed += 2 * MEMBERSHIP
         self._kinds = [(kind, every[kind]) for kind in allowed]
 
     async def run(self, seconds: float) -> None:
