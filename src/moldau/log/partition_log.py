@@ -55,8 +55,9 @@ from moldau.records.batch import (
 from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
-# A header without what an append does not look at; attributes without a sign, for one comparison to do.
-_read_plain = struct.Struct(">qi4xbIHi8xqqhii").unpack_from
+# A header without what an append does not look at. Attributes, delta and count are read without a sign, for one
+# comparison each to do: what is negative comes out far too large.
+_read_plain = struct.Struct(">qi4xbIHI8xqqhiI").unpack_from
 
 
 class PartitionLog:
@@ -177,7 +178,7 @@ class PartitionLog:
             or magic != MAGIC
             or attributes > LAST_CODEC  # hence neither of a transaction, nor control, nor LogAppendTime
             or length != size - LOG_OVERHEAD_BYTES
-            or not 0 <= delta == count - 1
+            or delta != count - 1
             or size > config.plain_bytes_max
             or segment.size + size > config.segment_bytes
             or last_offset > segment.offset_max
