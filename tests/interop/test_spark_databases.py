@@ -157,6 +157,16 @@ def test_a_batch_that_fails_leaves_nothing_and_one_of_two_drivers_wins(spark: "S
     assert query(engine, "SELECT id FROM numbers WHERE id < 0") == [(-2,)]
 
 
+def test_zero_is_a_key_like_any_other(spark: "SparkSession", engine: Engine) -> None:
+    """MariaDB takes 0 for "the next number, please" where a column counts by itself."""
+    number = "bigserial" if engine.dialect.name == "postgresql" else "bigint AUTO_INCREMENT"
+    execute(engine, f"CREATE TABLE counting (id {number} PRIMARY KEY, n integer)")
+    for batch, table in enumerate(("counting", "zeros")):
+        frame = spark.createDataFrame([(0, 1), (7, 2), (0, 3)], "id long, n int").coalesce(1)
+        database_sink.write_batch(frame, engine, table, app_id="zeros", batch_id=batch, key=("id",))
+        assert sorted(query(engine, f"SELECT id, n FROM {table}")) == [(0, 3), (7, 2)]
+
+
 def test_tables_others_made_get_what_their_columns_want(
     spark: "SparkSession", url: str, engine: Engine, tmp_path: Path
 ) -> None:

@@ -53,6 +53,8 @@ def write_batch(
         rows = rows.withColumn(_DELETE, f.coalesce(f.expr(delete_when), f.lit(False)))
     written = 0
     with engine.begin() as connection:
+        if engine.dialect.name in ("mysql", "mariadb"):  # the same, for tables that others made
+            connection.exec_driver_sql("SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_AUTO_VALUE_ON_ZERO')")
         if replace:
             connection.execute(table.delete())
         for chunk in _chunks(_fitting(_local_rows(rows), table, _nested(rows))):
@@ -229,7 +231,12 @@ def _table(engine: Engine, name: str, schema: t.StructType, key: tuple[str, ...]
     metadata = MetaData(schema=schema_name or None)
     if not inspect(engine).has_table(table_name, schema=schema_name or None):
         columns = [
-            Column(field.name, _sql_type(field.dataType, field.name in key), primary_key=field.name in key)
+            Column(
+                field.name,
+                _sql_type(field.dataType, field.name in key),
+                primary_key=field.name in key,
+                autoincrement=False,  # MariaDB would make up a number where a key is 0
+            )
             for field in schema.fields
         ]
         _create(engine, Table(table_name, metadata, *columns, **_table_options(engine)))
