@@ -23,6 +23,8 @@ _CHANGING = Plan(
     settings=SNAPSHOTS,
     kinds=("node joins", "node leaves", "new disk", "crash", "isolate", "leader move"),
 )
+# Whatever stops a test stops it inside a simulated node, and then looks like a failure of that node.
+pytestmark = pytest.mark.timeout(600)
 _PER_TEST = 5  # a test may take a minute, also on a busy machine
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation.variants import VARIANTS, Variant, seeds_until_noticed
 
+pytestmark = pytest.mark.timeout(600)
 _QUICK = [variant for variant in VARIANTS if variant.seeds_max <= 12]
 
 
