@@ -15,9 +15,11 @@ from moldau.log import (
     PartitionLog,
     TimestampType,
     open_log,
+    recalled_batches,
 )
 from moldau.log.errors import (
     CorruptRecord,
+    InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
     LogError,
@@ -708,3 +710,54 @@ def test_a_failed_flush_takes_the_log_offline(context: LogContext, disk: SimDisk
     assert failed == ["/data"]
     with pytest.raises(StorageError):
         log.append_as_leader(batch([b"x"]), 1)
+
+
+# -- producers after a start
+
+
+def numbered(first: int, last: int, epoch: int = 0) -> bytearray:
+    return batch([b"%d" % number for number in range(first, last + 1)], producer=(7, epoch, first))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_batch_whose_answer_was_lost_is_recognised_after_a_start(context: LogContext, clean: bool) -> None:
+    """A snapshot has only the last batch of a producer, and clients repeat their last five, one after the other."""
+    log = sim_log(context, SMALL)
+    sent = [(0, 1), (2, 2), (3, 9), (10, 11), (12, 12), (13, 15)]
+    for index, (first, last) in enumerate(sent):
+        log.append_as_leader(numbered(first, last), 1)
+        log.append_as_leader(batch([b"of somebody else"] * 3, producer=(8, 0, 3 * index)), 1)
+    assert len(log.segments) > 1, "what is looked for lies in several files"
+    places = {first: log.append_as_leader(numbered(first, last), 1).first_offset for first, last in sent[1:]}
+    log = reopen(log, clean=clean)
+    for first, last in sent[1:]:
+        repeated = log.append_as_leader(numbered(first, last), 1)
+        assert (repeated.duplicate, repeated.first_offset) == (True, places[first])
+    for never_sent in ((0, 0), (2, 3), (4, 9), (17, 17)):
+        with pytest.raises(OutOfOrderSequence):
+            log.append_as_leader(numbered(*never_sent), 1)
+    assert not log.append_as_leader(numbered(16, 16), 1).duplicate
+
+
+def test_how_far_back_batches_are_recalled(context: LogContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = sim_log(context, SMALL)
+    for number in range(5):
+        log.append_as_leader(numbered(number, number), 1)
+        log.append_as_leader(batch([b"x" * 300]), 1)
+    log = reopen(log)
+    monkeypatch.setattr(recalled_batches, "_BYTES_MAX", 700)
+    with pytest.raises(OutOfOrderSequence):
+        log.append_as_leader(numbered(0, 0), 1)
+    assert log.append_as_leader(numbered(3, 3), 1).duplicate
+
+
+def test_batches_of_a_former_epoch_are_not_recalled(context: LogContext) -> None:
+    log = sim_log(context)
+    for epoch in (0, 1):
+        log.append_as_leader(numbered(0, 0, epoch), 1)
+        log.append_as_leader(numbered(1, 1, epoch), 1)
+    log = reopen(log)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append_as_leader(numbered(0, 0, 0), 1)
+    assert log.append_as_leader(numbered(0, 0, 1), 1).first_offset == 2
+    assert len(log.producers.producers[7].batches) == 2

@@ -7,6 +7,7 @@ while a plain binary search would touch a few cold ones whenever the midpoints m
 """
 
 import struct
+from bisect import bisect_right
 
 from moldau.log.index_file import IndexFile
 from moldau.seams import Disk
@@ -54,6 +55,11 @@ class OffsetIndex:
     def entry(self, slot: int) -> tuple[int, int]:
         relative, position = _read_entry(self.file.view, slot * ENTRY_BYTES)
         return self.base_offset + relative, position
+
+    def position_before(self, position: int) -> int:
+        """Where the last indexed batch at or before `position` begins, or 0."""
+        slot = bisect_right(range(self.file.count), position, key=lambda slot: self.entry(slot)[1]) - 1
+        return self.entry(slot)[1] if slot >= 0 else 0
 
     def truncate_to(self, offset: int) -> None:
         """Forget entries at or above `offset`."""

@@ -12,6 +12,7 @@ Invariants
 - `flushed_offset` counts what survives a power loss; `recovery_point` never lies beyond what was flushed.
 """
 
+import contextlib
 import struct
 
 from moldau.log.checkpoints import write_topic_id
@@ -20,8 +21,10 @@ from moldau.log.context import LogContext
 from moldau.log.durability import Durability
 from moldau.log.epoch_cache import UNDEFINED_OFFSET, EpochCache, EpochEndOffset
 from moldau.log.errors import (
+    CorruptRecord,
     LogError,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     StorageError,
 )
 from moldau.log.failure import offline_on_error
@@ -29,6 +32,7 @@ from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
 from moldau.log.reading import Reader
+from moldau.log.recalled_batches import recall_batches
 from moldau.log.replay import rebuild_producer_state
 from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, new_tuple
 from moldau.log.retention import deletable_segments
@@ -222,7 +226,7 @@ class PartitionLog:
             if fields[5] & CONTROL_FLAG:
                 marker = self._check_marker(buffer, as_header(fields), transaction_version)
             else:
-                duplicate = self.producers.check_data(fields, origin)
+                duplicate = self._check_data(fields, origin)
                 if duplicate is not None:
                     return self._repeated(duplicate)
                 if config.transaction_partition_verification_enable and fields[5] & TRANSACTIONAL_FLAG:
@@ -248,6 +252,21 @@ class PartitionLog:
             AppendInfo,
             (base_offset, last_offset, max_timestamp, append_time, self.log_start_offset, size, False, needs_flush),
         )
+
+    def _check_data(self, fields: HeaderFields, origin: AppendOrigin) -> BatchMetadata | None:
+        try:
+            return self.producers.check_data(fields, origin)
+        except OutOfOrderSequence:
+            entry = self.producers.producers.get(fields[9])
+            if entry is None or not entry.is_from_snapshot:
+                raise
+        self._recall(entry)
+        return self.producers.check_data(fields, origin)
+
+    @offline_on_error
+    def _recall(self, entry: ProducerEntry) -> None:
+        with contextlib.suppress(CorruptRecord):  # whoever reads there will be told
+            recall_batches(entry, self._segments.items)
 
     def _check_marker(
         self, buffer: WritableBuffer, header: BatchHeader, transaction_version: int

@@ -62,6 +62,7 @@ class ProducerEntry:
     txn_first_offset: int = NO_OFFSET
     last_sequence: int = NO_SEQUENCE
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    is_from_snapshot: bool = False  # then there may have been batches before those (`recalled_batches`)
 
     @property
     def last_data_offset(self) -> int:
@@ -72,6 +73,7 @@ class ProducerEntry:
             self.epoch = epoch
             self.batches.clear()
             self.last_sequence = NO_SEQUENCE
+            self.is_from_snapshot = False
 
     def add(self, sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
         """Note the batch that begins with `sequence`, or NO_SEQUENCE."""

@@ -51,6 +51,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
         entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, txn_first, last_sequence)
         if last_offset >= 0:
             entry.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
+            entry.is_from_snapshot = True
         entries.append(entry)
     return entries
 
