@@ -1,11 +1,12 @@
 """Pipeline files: what is right is read, what is wrong is named with its line and its fix, all before Spark starts."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from moldau.spark.pipelines import PipelineError, load, loads, model, validate
+from moldau.spark.pipelines import PipelineError, load, loads, model, sinks, validate
 from moldau.spark.pipelines.graph import resolve, sql_tables
 
 GOOD = """\
@@ -97,6 +98,20 @@ def test_steps_follow_each_other_unless_they_say_from() -> None:
         "topic-per_hour": ("per_hour",),
         "console-known": ("known",),
     }
+
+
+def test_a_repeated_batch_need_not_be_the_same_where_tables_stand_beside_the_stream() -> None:
+    graph, _ = resolve(loads(GOOD, "orders.yaml"))
+    part = graph.sinks["topic-per_hour"]
+    assert graph.rests_on_tables(part)
+    assert isinstance(part.item, model.TopicSink)
+    assert sinks.beside_tables(part.item) == replace(part.item, options={"checkReplay": "false"})
+    told = replace(part.item, options={"checkReplay": "true"})
+    assert sinks.beside_tables(told) == told
+    careless = replace(part.item, delivery="at-least-once")
+    assert sinks.beside_tables(careless) == careless
+    alone, _ = resolve(loads(GOOD.replace("static: true", "static: false"), "orders.yaml"))
+    assert not alone.rests_on_tables(alone.sinks["topic-per_hour"])
 
 
 def test_variables_come_from_the_call_the_environment_and_the_file_in_this_order(

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from moldau.spark.client import Connection
+from moldau.spark.options import OptionError
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink import Written, write_at_least_once, write_exactly_once
 from moldau.spark.sink_options import SinkOptions, sink_options
@@ -164,6 +165,16 @@ def test_a_batch_that_comes_again_with_other_rows_is_an_error(bootstrap: str) ->
         with pytest.raises(ReplayDiffers, match="keep the number of partitions"):
             write_exactly_once(options, query, 0, 0, changed)
     assert committed(bootstrap, topic) == counted("a", "b")
+
+
+def test_a_batch_may_come_again_with_other_rows_where_a_table_beside_the_stream_changes(bootstrap: str) -> None:
+    topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
+    options = options_for(bootstrap, topic, checkReplay="false")
+    write_exactly_once(options, query, 0, 0, batches("a", "b"))
+    assert write_exactly_once(options, query, 0, 0, batches("a", "changed")) == Written(0, f"{query}-0", repeated=True)
+    assert committed(bootstrap, topic) == counted("a", "b")
+    with pytest.raises(OptionError, match="write true or false"):
+        options_for(bootstrap, topic, checkReplay="maybe")
 
 
 def test_a_task_without_rows_asks_nobody() -> None:

@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.spark.client import ClientSettings, parse_client_settings
-from moldau.spark.options import OptionError, kafka_settings, lowered, read_int, refuse_misspelt
+from moldau.spark.options import OptionError, kafka_settings, lowered, read_bool, read_int, refuse_misspelt
 from moldau.spark.security import librdkafka_security
 
-_NAMES = ("topic", "delivery", "transactionalIdPrefix", "batchId", "includeHeaders", "checkpointLocation")
+_NAMES = (
+    "topic",
+    "delivery",
+    "transactionalIdPrefix",
+    "batchId",
+    "checkReplay",
+    "includeHeaders",
+    "checkpointLocation",
+)
 _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
 # Open transactions hold readers of committed data back, and the brokers' ceiling is 15 minutes unless it was raised.
 _TRANSACTION_TIMEOUT_MS = 5 * 60_000
@@ -66,6 +74,7 @@ class SinkOptions:
     batch_id: int | None
     transaction_timeout_ms: int
     max_block_ms: int
+    check_replay: bool  # whether a batch that was written and comes again must bring the same rows
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -104,6 +113,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         batch_id=batch_id,
         transaction_timeout_ms=transaction_timeout_ms,
         max_block_ms=read_int(given, "kafka.max.block.ms", least=1) or _MAX_BLOCK_MS,
+        check_replay=read_bool(given, "checkReplay", default=True),
     )
 
 

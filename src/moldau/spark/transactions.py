@@ -166,7 +166,8 @@ def check_replay(marker: Marker, rows: int, size_bytes: int, transactional_id: s
             f"{marker.size_bytes} bytes and comes again with {rows} rows of {size_bytes} bytes. Exactly-once "
             "needs a batch to be the same when it is repeated: keep the number of partitions (minPartitions, "
             "spark.sql.shuffle.partitions, repartition) across a restart, and leave out rand(), uuid() and the like. "
-            "Other partitions of this batch may have been written twice or not at all"
+            "If the rows depend on a table beside the stream, which may have changed, set checkReplay=false. Other "
+            "partitions of this batch may have been written twice or not at all"
         )
 
 

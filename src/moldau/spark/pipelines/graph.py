@@ -52,6 +52,10 @@ class Graph:
     def streams(self, part: Part) -> bool:
         return any(is_stream(each.item) for each in self.upstream(part))
 
+    def rests_on_tables(self, part: Part) -> bool:
+        """Whether it depends on more than the stream: on something that may change between two batches."""
+        return any(each.name in self.sources and not is_stream(each.item) for each in self.upstream(part))
+
 
 def is_stream(item: object) -> bool:
     match item:

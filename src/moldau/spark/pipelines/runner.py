@@ -155,8 +155,8 @@ def start(
     for name, rows in letters.items():
         begins[name] = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
     for name, part in graph.sinks.items():
-        sink = part.item
-        assert isinstance(sink, model.Sink)
+        assert isinstance(part.item, model.Sink)
+        sink = sinks.beside_tables(part.item) if graph.rests_on_tables(part) else part.item
         begins[name] = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
     queries: dict[str, StreamingQuery] = {}
     try:

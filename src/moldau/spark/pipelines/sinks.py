@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -53,6 +54,14 @@ def start(
     mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
     query_name = sink.memory if isinstance(sink, model.MemorySink) else name
     return _started(writer.outputMode(mode), query_name, checkpoint, sink.every, once=once)
+
+
+def beside_tables(sink: model.Sink) -> model.Sink:
+    """The sink of rows that depend on tables too. A batch that was cut off comes again, and the tables may have changed
+    meanwhile: what was written of it stays, the rest is made of what the tables hold now."""
+    if isinstance(sink, model.TopicSink) and sink.delivery == "exactly-once":
+        return replace(sink, options={"checkReplay": "false"} | dict(sink.options))
+    return sink
 
 
 def start_dead_letters(
