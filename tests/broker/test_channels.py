@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from moldau.broker.channels import Channels, Disconnected, RequestTimedOut, UnsupportedVersion
 from moldau.net import RealNetwork, new_event_loop
-from moldau.seams.network import Connection, Payload, ResponseSlot
+from moldau.seams.network import Connection, Network, Payload, ResponseSlot
 from moldau.wire import apis, decode_request, encode
 from moldau.wire import messages as m
 from moldau.wire.fetch import encode_fetch_response
@@ -228,5 +228,33 @@ def test_a_cancelled_call_leaves_the_connection_to_the_others() -> None:
                 each()
             assert (await second).cluster_id == "answer 3"
             assert first.cancelled()
+
+    run(main)
+
+
+def test_a_caller_cancelled_when_the_attempt_ends_is_cancelled() -> None:
+    """Whoever stops a task waits for its end: a cancellation that turns into an error is waited for for ever."""
+
+    class NobodyThere:
+        caller: asyncio.Task[Any]
+
+        def __init__(self) -> None:
+            self.is_refused = asyncio.Event()
+
+        async def connect(self, *_: object, **__: object) -> None:
+            await self.is_refused.wait()
+            self.caller.cancel()
+            raise Disconnected("nobody there")
+
+    async def main() -> None:
+        network = NobodyThere()
+        channels = Channels(cast("Network", network), "test")
+        network.caller = caller = asyncio.get_running_loop().create_task(channels.call("h", 1, m.ApiVersionsRequest()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        network.is_refused.set()
+        await asyncio.wait([caller])
+        assert caller.cancelled()
+        await channels.close()
 
     run(main)

@@ -39,6 +39,7 @@ def replicas(cluster: Cluster, topic: str) -> dict[int, tuple[int, ...]]:
 
 def test_reassign_partitions(cluster: Cluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap_servers, "moving", 2)
+    wait_until(lambda: "moving" in cluster.inner.nodes[1].broker.image.topics, "known to the node that is looked at")
     plan = {
         "version": 1,
         "partitions": [{"topic": "moving", "partition": index, "replicas": [4, 1, 2]} for index in range(2)],
@@ -61,6 +62,7 @@ def test_reassign_partitions(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_leader_election(cluster: Cluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap_servers, "leading", 3)
+    wait_until(lambda: "leading" in cluster.inner.nodes[1].broker.image.topics, "known to the node that is looked at")
 
     def image() -> Mapping[int, PartitionImage]:
         return cluster.inner.nodes[1].broker.image.topics["leading"].partitions

@@ -145,8 +145,9 @@ class _Channel:
                 f"{self._host}:{self._port} did not take the connection within {timeout_ms:.0f} ms"
             ) from error
         except asyncio.CancelledError:
-            if not attempt.done():
-                raise  # the caller was cancelled, not the attempt
+            caller = asyncio.current_task()
+            if not attempt.cancelled() or (caller is not None and caller.cancelling()):
+                raise  # the caller was cancelled, perhaps in the very moment in which the attempt ended
             raise Disconnected("this node stops") from None
 
     def _connect_ended(self, task: asyncio.Task[ClientConnection]) -> None:
