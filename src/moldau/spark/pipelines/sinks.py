@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 WriteBatch = Callable[["DataFrame", int], None]
 
 
@@ -270,6 +271,9 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     for key, value in pipeline.spark.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
+    # Why a query ended is told by whoever runs the pipeline; Spark would print it too, with traces of two languages.
+    log4j = own._jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
     _register(spark, own)
     session: SparkSession = own
     return session
