@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.broker import KAFKA_JVM, PEER, QUIET, resident_megabytes
+from benchmarks.broker import KAFKA_JVM, PEER, QUIET, one_at_a_time_us, resident_megabytes
 from benchmarks.rows import Row
 from moldau.broker.config.cluster import NodePorts, cluster_settings
 from moldau.records.builder import build_batch
@@ -241,7 +241,7 @@ def seconds_until(holds: Callable[[], bool], started: float) -> float:
             if holds():
                 return time.perf_counter() - started
         assert time.perf_counter() - started < GIVE_UP_SECONDS, "this does not happen any more"
-        time.sleep(PROBE_SECONDS)
+        time.sleep(PROBE_SECONDS)  # the resolution of what is measured; asking more often would disturb it
 
 
 def is_whole(cluster: Cluster, topic: str, partitions: int) -> bool:
@@ -287,27 +287,6 @@ def produced_per_second(cluster: Cluster, topic: str, count: int, size: int) -> 
     return count / (time.perf_counter() - started)
 
 
-def acknowledged_ms(cluster: Cluster, topic: str, count: int = 2_000) -> list[float]:
-    """One record at a time, acknowledged by all in-sync replicas before the next is sent."""
-    producer = Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "acks": "all",
-            "linger.ms": 0,
-            "socket.nagle.disable": True,
-            **QUIET,
-        }
-    )
-    times = []
-    for number in range(count + 200):
-        started = time.perf_counter()
-        producer.produce(topic, b"x" * 100, partition=0)
-        producer.flush()
-        if number >= 200:
-            times.append((time.perf_counter() - started) * 1e3)
-    return sorted(times)
-
-
 def throughput(clusters: Sequence[Cluster], note: Note) -> None:
     for turn in range(-WARM_UPS, ROUNDS):
         for cluster in clusters:
@@ -318,10 +297,10 @@ def throughput(clusters: Sequence[Cluster], note: Note) -> None:
                 if turn >= 0:
                     note(f"produce {size}", cluster.name, rate)
             create(cluster, f"latency-round-{turn}", 1)
-            times = acknowledged_ms(cluster, f"latency-round-{turn}")
+            times = one_at_a_time_us(cluster.bootstrap_servers, f"latency-round-{turn}", "all", 2_000)
             if turn >= 0:
-                note("p50", cluster.name, times[len(times) // 2])
-                note("p99", cluster.name, times[len(times) * 99 // 100])
+                note("p50", cluster.name, times[len(times) // 2] / 1e3)
+                note("p99", cluster.name, times[len(times) * 99 // 100] / 1e3)
     for cluster in clusters:
         note("memory after", cluster.name, cluster.resident_megabytes)
 

@@ -78,7 +78,7 @@ class Run:
         while not condition():
             assert self.process.poll() is None, f"it ended before {what}:\n{self.said()[-4000:]}"
             assert time.monotonic() < deadline, f"still not {what}:\n{self.said()[-4000:]}"
-            time.sleep(0.05)
+            time.sleep(0.05)  # what another process has written or printed can only be looked at
 
     def kill(self) -> None:
         """The JVM with it. Python's workers have groups of their own: they are the zombies."""
@@ -110,7 +110,7 @@ def kill_at_random(folder: Path, checkpoint: Path, query: str, after_s: float, *
     before = commits(checkpoint)[query]
     with running(folder, *arguments) as run:
         run.wait_until(lambda: commits(checkpoint)[query] > before, f"{query} did a batch")
-        time.sleep(after_s)
+        time.sleep(after_s)  # the moment of death is the input of this test
         assert run.process.poll() is None, run.said()
         run.kill()
 

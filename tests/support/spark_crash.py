@@ -123,7 +123,7 @@ class Plan:
             while not (other.exists() and other.read_text() == "done"):
                 if time.monotonic() > deadline:  # the test has failed: nobody needs this process any more
                     os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(0.05)
+                time.sleep(0.05)  # the other attempt runs in another process
             return True
         daemon = os.getppid()
         executor = (_parent(daemon), daemon) if self.kills == "executor" else ()

@@ -170,7 +170,7 @@ def _serving(home: Path, url: str, end: signal.Signals, *command: str | Path) ->
         while not _answers(url):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise PeerError(f"the database did not start: {tail((home / 'output').read_bytes())}")
-            time.sleep(0.1)
+            time.sleep(0.1)  # a server does not say when it is ready, it answers
         yield
     finally:
         server.send_signal(end)
