@@ -228,10 +228,9 @@ def test_snapshot_round_trip() -> None:
         if pid % 2:
             producer.end(commit=True, pid=pid, coordinator=4)
     loaded = ProducerState()
-    loaded.load(decode(encode(producer.state.producers)), 50, START_MS, 1000)
+    loaded.load(decode(encode(producer.state.producers)), START_MS, 1000)
     assert encode(loaded.producers) == encode(producer.state.producers)
     assert loaded.first_unstable_offset == producer.state.first_undecided_offset
-    assert loaded.map_end_offset == 50
 
 
 @pytest.mark.parametrize(
@@ -249,11 +248,9 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one() -> None:
     producer = Producer()
     producer.send(0)
     for offset in (10, 20):
-        producer.state.map_end_offset = offset
-        snapshots.take(producer.state)
+        snapshots.take(producer.state, offset)
     disk.write_file_atomically("/d/00000000000000000020.snapshot", b"damaged")
     state = ProducerState()
-    snapshots.load_latest(state, 0, START_MS, 1000)
-    assert state.map_end_offset == 10
+    assert snapshots.load_latest(state, 0, START_MS, 1000) == 10
     assert snapshots.offsets == [10]
     assert not disk.exists("/d/00000000000000000020.snapshot")

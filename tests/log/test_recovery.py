@@ -41,11 +41,11 @@ def test_a_torn_tail_is_cut_and_reported(log: PartitionLog, disk: SimDisk, kind:
     expected = values(log)
     file = disk.open(log.active_segment.path(".log"))
     if kind == "garbage":
-        file.append([b"\xa5" * 100])
+        file.append(b"\xa5" * 100)
     elif kind == "zeros":
-        file.append([bytes(300)])
+        file.append(bytes(300))
     elif kind == "half a batch":
-        file.append([batch([b"never acknowledged"], base_offset=60)[:-9]])
+        file.append(batch([b"never acknowledged"], base_offset=60)[:-9])
     else:
         file.write_at(file.size - 1, b"\x7f")
         expected = expected[:-1]

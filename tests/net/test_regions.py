@@ -39,7 +39,7 @@ def content() -> bytes:
 @pytest.fixture
 def file(tmp_path: Path, content: bytes) -> RealFile:
     file = RealDisk().open(str(tmp_path / "segment"))
-    file.append([content])
+    file.append(content)
     return file
 
 

@@ -77,7 +77,7 @@ def test_requests_and_responses_of_all_sizes_pipelined(run: Run, tls: Contexts) 
 def test_regions_are_read_and_encrypted(run: Run, tls: Contexts, tmp_path: Path) -> None:
     content = random.Random(4).randbytes(1_000_000)
     file = RealDisk().open(str(tmp_path / "segment"))
-    file.append([content])
+    file.append(content)
 
     def answer(_: Connection, __: memoryview, slot: ResponseSlot) -> None:
         slot.complete([b"head", FileRegion(file, 5, 10_000), FileRegion(file, 7, 900_000), b"tail"])

@@ -11,7 +11,7 @@
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from moldau.seams import Random
 from moldau.seams.disk import Buffer, DirEntry
@@ -52,11 +52,9 @@ class SimFile:
     def size(self) -> int:
         return len(self._inode.data)
 
-    def append(self, buffers: Sequence[Buffer]) -> int:
-        data = b"".join(buffers)
+    def append(self, data: Buffer) -> None:
         self._disk.change("append", self._path, len(data))
         self._inode.data += data
-        return len(data)
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._disk.change("write", self._path, max(0, position + len(data) - self.size))

@@ -157,7 +157,7 @@ def write_snapshot(disk: Disk, folder: str, snapshot: SnapshotId, parts: Iterabl
     file = disk.open(part)
     try:
         for each in parts:
-            file.append([each])
+            file.append(each)
         file.flush()
         size = file.size
     finally:

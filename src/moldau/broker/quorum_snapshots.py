@@ -109,7 +109,7 @@ class SnapshotDownload:
         assert self._file is not None
         assert chunk.snapshot == self._snapshot
         assert chunk.position == self._file.size
-        self._file.append([chunk.data])
+        self._file.append(chunk.data)
 
     def finish(self, snapshot: SnapshotId) -> None:
         assert self._file is not None

@@ -185,7 +185,7 @@ class PartitionLog:
             or delta != count - 1
             or size > config.plain_bytes_max
             or segment.size + size > config.segment_bytes
-            or last_offset > segment.offset_max
+            or last_offset > segment.last_offset_max
             or max_timestamp > segment.timestamp_max
             or leader_epoch != self.epochs.latest
             or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
@@ -197,13 +197,10 @@ class PartitionLog:
             segment.append(buffer, size, last_offset, max_timestamp)
         except OSError as error:
             raise self.fail(error) from error
-        self.log_end_offset = self.producers.map_end_offset = next_offset = last_offset + 1
+        self.log_end_offset = last_offset + 1
         if entry is not None:
             entry.add(sequence, last_offset, delta, max_timestamp)
-        needs_flush = next_offset - self._durability.flushed_offset >= config.flush_messages
-        return new_tuple(
-            AppendInfo, (base_offset, last_offset, max_timestamp, -1, self.log_start_offset, size, False, needs_flush)
-        )
+        return new_tuple(AppendInfo, (base_offset, last_offset, -1, self.log_start_offset, False, False))
 
     def _append_with_care(
         self,
@@ -240,18 +237,15 @@ class PartitionLog:
                 self.epochs.assign(leader_epoch, base_offset)
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
             segment.append(buffer, size, last_offset, max_timestamp)
-            segment.settle(config, now_ms)
-            self.log_end_offset = next_offset = last_offset + 1
+            flush_offset = self._durability.flushed_offset + config.flush_messages
+            segment.settle(config, now_ms, flush_offset)
+            self.log_end_offset = last_offset + 1
             if has_producer:
                 self._note_producer(fields, base_offset, max_timestamp, marker)
         except OSError as error:
             raise self.fail(error) from error
-        self.producers.map_end_offset = next_offset
-        needs_flush = next_offset - self._durability.flushed_offset >= config.flush_messages
-        return new_tuple(
-            AppendInfo,
-            (base_offset, last_offset, max_timestamp, append_time, self.log_start_offset, size, False, needs_flush),
-        )
+        needs_flush = last_offset + 1 >= flush_offset
+        return AppendInfo(base_offset, last_offset, append_time, self.log_start_offset, needs_flush=needs_flush)
 
     def _check_data(self, fields: HeaderFields, origin: AppendOrigin) -> BatchMetadata | None:
         try:
@@ -279,7 +273,7 @@ class PartitionLog:
     def _repeated(self, batch: BatchMetadata) -> AppendInfo:
         """The producer's time is told whatever the topic's timestamp type is."""
         first, last, timestamp = batch.first_offset, batch.last_offset, batch.timestamp
-        return AppendInfo(first, last, timestamp, timestamp, self.log_start_offset, 0, duplicate=True)
+        return AppendInfo(first, last, timestamp, self.log_start_offset, duplicate=True)
 
     @offline_on_error
     def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> AppendInfo:
@@ -291,7 +285,7 @@ class PartitionLog:
         self._before_first_append()
         batches = validate_for_follower(buffer, self.log_end_offset, leader_epoch)
         if not batches:
-            return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, -1, self.log_start_offset, 0)
+            return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, self.log_start_offset)
         now_ms = self._wall_ms()
         view = memoryview(buffer)
         run: list[tuple[int, BatchHeader]] = []
@@ -305,11 +299,9 @@ class PartitionLog:
             run.append((position, header))
         self._append_run(view, run)
         first, last = batches[0][1], batches[-1][1]
-        size = batches[-1][0] + last.size_bytes
-        max_timestamp = max(header.max_timestamp for _, header in batches)
         needs_flush = last.next_offset - self._durability.flushed_offset >= self.config.flush_messages
         start = self.log_start_offset
-        return AppendInfo(first.base_offset, last.last_offset, max_timestamp, -1, start, size, False, needs_flush)
+        return AppendInfo(first.base_offset, last.last_offset, -1, start, needs_flush=needs_flush)
 
     def _append_run(self, view: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
         """Write batches that go into the active segment with one call, then note each."""
@@ -331,7 +323,6 @@ class PartitionLog:
                 if header.is_control:
                     marker = read_marker(view[position : position + header.size_bytes], header)
                 self._note_producer(header, header.base_offset, header.max_timestamp, marker)
-        self.producers.map_end_offset = self.log_end_offset
 
     def _note_producer(
         self, fields: HeaderFields, base_offset: int, max_timestamp: int, marker: EndTransactionMarker | None
@@ -359,9 +350,7 @@ class PartitionLog:
         former.seal()
         self._segments.add(offset, self.config)
         self._durability.names_changed = True
-        self.producers.map_end_offset = offset
-        self.snapshots.take(self.producers)
-        self.producers.map_end_offset = self.log_end_offset
+        self.snapshots.take(self.producers, offset)
 
     # -- read
 
@@ -655,7 +644,7 @@ class PartitionLog:
         job = None
         if self._failure is None and not self._is_at_rest:
             self._segments.active.seal()
-            self.snapshots.take(self.producers)
+            self.snapshots.take(self.producers, self.log_end_offset)
             job = FlushJob(self, everything=True)
         self._segments.release()
         return job

@@ -2,9 +2,9 @@
 
 It answers three questions: is this batch the next one of its producer, a repetition of one of the last five, or
 neither (idempotence)? Is this producer still the newest with its id (fencing)? And where does the oldest undecided
-transaction begin (the last stable offset)? The state is a function of the log up to `map_end_offset`; snapshots,
-taken when a segment is rolled and at shutdown, only save reading the whole log again. Checking never changes
-anything: a refused batch leaves no trace.
+transaction begin (the last stable offset)? The state is a function of the log; snapshots, taken when a segment is
+rolled and at shutdown, only save reading the whole log again. Checking never changes anything: a refused batch leaves
+no trace.
 """
 
 from collections import deque
@@ -111,18 +111,17 @@ class Verification:
 
 
 class ProducerState:
-    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "map_end_offset", "producers")
+    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "producers")
 
-    def __init__(self, map_end_offset: int = 0) -> None:
+    def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        self.map_end_offset = map_end_offset
         self._ongoing: dict[int, int] = {}  # first offset -> producer id; appends keep it in offset order
         self._unreplicated: dict[int, int] = {}  # first offset -> marker's offset, while that is above the watermark
         self._verifications: dict[int, Verification] = {}
 
-    def load(self, entries: list[ProducerEntry], map_end_offset: int, now_ms: int, expiration_ms: int) -> None:
+    def load(self, entries: list[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
         """Start from a snapshot instead of from nothing."""
-        self.clear(map_end_offset)
+        self.clear()
         for entry in entries:
             if entry.txn_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms:
                 self.producers[entry.producer_id] = entry
@@ -130,11 +129,10 @@ class ProducerState:
             if entry.txn_first_offset >= 0:
                 self._ongoing[entry.txn_first_offset] = entry.producer_id
 
-    def clear(self, map_end_offset: int) -> None:
+    def clear(self) -> None:
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
-        self.map_end_offset = map_end_offset
 
     # -- checks: no side effects
 

@@ -13,16 +13,13 @@ from moldau.records import BatchHeader
 
 def replay_batch(state: ProducerState, header: BatchHeader, batch: bytes | memoryview) -> CompletedTxn | None:
     """Put one batch into the state, as replication would; the transaction it ended, not yet completed."""
-    completed = None
-    if header.producer_id >= 0:
-        if not header.is_control:
-            state.update_data(header, header.base_offset, header.max_timestamp)
-        else:
-            marker = read_marker(batch, header)
-            if marker is not None:
-                completed = state.update_marker(header, header.base_offset, marker)
-    state.map_end_offset = header.next_offset
-    return completed
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        state.update_data(header, header.base_offset, header.max_timestamp)
+        return None
+    marker = read_marker(batch, header)
+    return None if marker is None else state.update_marker(header, header.base_offset, marker)
 
 
 def rebuild_producer_state(
@@ -37,20 +34,18 @@ def rebuild_producer_state(
 ) -> None:
     """Make `state` what the log up to `log_end_offset` says."""
     snapshots.remove_outside(log_start_offset, log_end_offset)
-    snapshots.load_latest(state, log_start_offset, now_ms, expiration_ms)
+    start = snapshots.load_latest(state, log_start_offset, now_ms, expiration_ms)
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
-        if following > state.map_end_offset and segment.size:
+        if following > start and segment.size:
             # Damage in what was flushed long ago must not keep the node from starting: its readers will be told.
             with contextlib.suppress(CorruptRecord):
-                _replay_segment(state, segment, log_end_offset)
-    state.map_end_offset = log_end_offset
+                _replay_segment(state, segment, start, log_end_offset)
     state.on_high_watermark(log_end_offset)  # what was on disk is as replicated as it gets
     state.remove_expired(now_ms, expiration_ms)
 
 
-def _replay_segment(state: ProducerState, segment: Segment, log_end_offset: int) -> None:
-    start = state.map_end_offset
+def _replay_segment(state: ProducerState, segment: Segment, start: int, log_end_offset: int) -> None:
     place = segment.find(max(start, segment.base_offset))
     if place is None:
         return

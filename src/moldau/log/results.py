@@ -10,10 +10,8 @@ UNKNOWN_OFFSET = -1
 class AppendInfo(NamedTuple):
     first_offset: int
     last_offset: int
-    max_timestamp: int
     log_append_time: int  # -1 unless the topic stamps it
     log_start_offset: int
-    size_bytes: int
     duplicate: bool = False  # a repetition of a batch that is in the log: the offsets are those of then
     needs_flush: bool = False  # flush.messages demands a flush before this append counts
 

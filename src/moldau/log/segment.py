@@ -64,6 +64,7 @@ class Segment:
         "first_timestamp",
         "folder",
         "index_full",
+        "last_offset_max",
         "offset_index",
         "offset_max",
         "recently_used",
@@ -107,7 +108,8 @@ class Segment:
         self.suffix = suffix
         self.base_offset = base_offset
         self.offset_max = base_offset + MAX_RELATIVE_OFFSET
-        self.timestamp_max = NO_TIMESTAMP  # see `settle`
+        self.last_offset_max = -1  # see `settle`
+        self.timestamp_max = NO_TIMESTAMP
         self.settled_for: LogConfig | None = None
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
@@ -207,8 +209,9 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset > self.offset_max
 
-    def settle(self, config: LogConfig, now_ms: int) -> None:
-        """Note up to which timestamp batches may follow without another look at the clock and the time to roll.
+    def settle(self, config: LogConfig, now_ms: int, flush_offset: int) -> None:
+        """Note up to which timestamp batches may follow without another look at the clock and the time to roll, and up
+        to which offset without a look at the space for offsets and the time to flush, which is at `flush_offset`.
 
         Holds for appends under `config`, until `unsettle`. (A batch is too new for the clock if it is `after.max`
         ahead; a clock goes on, so what was not too new for an earlier moment is not for a later one.)"""
@@ -216,6 +219,7 @@ class Segment:
         if first is not None and first >= 0 and not self.index_full:
             roll_ms = first + config.max_segment_ms - self.roll_jitter_ms
             self.timestamp_max = min(roll_ms, now_ms + config.message_timestamp_after_max_ms)
+            self.last_offset_max = min(self.offset_max, flush_offset - 2)
             self.settled_for = config
 
     def unsettle(self) -> None:
@@ -231,7 +235,7 @@ class Segment:
         indexed = self._unindexed_bytes > self._index_interval_bytes
         if indexed and not self._index_room:
             self._make_index_room()  # before the records: a full disk must refuse the batch, not lose its index entry
-        (self._file or self._open()).append((buffer,))
+        (self._file or self._open()).append(buffer)
         self.recently_used = True
         self.size = position + size
         if max_timestamp > known[0]:
@@ -273,10 +277,10 @@ class Segment:
         self.offset_index.file.reserve(entries)
         self.time_index.file.reserve(entries)
         position = self.size
-        size = self.file.append((buffer,))
+        self.file.append(buffer)
         if not position:
             self.first_timestamp = batches[0][3]
-        self.size = position + size
+        self.size = position + len(buffer)
         self.index_batches(batches, position)
         self._check_index_full()
 

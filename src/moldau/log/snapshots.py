@@ -72,16 +72,15 @@ class Snapshots:
     def path(self, offset: int) -> str:
         return f"{self._folder}/{offset:020d}{SUFFIX}"
 
-    def take(self, state: ProducerState) -> None:
-        """Write the state, unless a snapshot of this very offset exists."""
-        offset = state.map_end_offset
+    def take(self, state: ProducerState, offset: int) -> None:
+        """Write the state after every record below `offset`, unless a snapshot of this very offset exists."""
         if self.offsets and self.offsets[-1] >= offset:
             return
         self._disk.write_file_atomically(self.path(offset), encode(state.producers), flush=False)
         insort(self.offsets, offset)
 
-    def load_latest(self, state: ProducerState, log_start_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Put the newest readable snapshot into `state`; without one the state is empty at the log start offset."""
+    def load_latest(self, state: ProducerState, log_start_offset: int, now_ms: int, expiration_ms: int) -> int:
+        """Put the newest readable snapshot into `state`, or nothing. The offset from which on the log must tell."""
         while self.offsets:
             offset = self.offsets[-1]
             try:
@@ -89,9 +88,10 @@ class Snapshots:
             except (CorruptSnapshot, FileNotFoundError):
                 self.remove(offset)
             else:
-                state.load(entries, offset, now_ms, expiration_ms)
-                return
-        state.clear(log_start_offset)
+                state.load(entries, now_ms, expiration_ms)
+                return offset
+        state.clear()
+        return log_start_offset
 
     def remove(self, offset: int) -> None:
         self.offsets.remove(offset)

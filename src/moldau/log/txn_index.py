@@ -56,7 +56,7 @@ class TxnIndex:
         if self._file is None:
             self._file = self._disk.open(self.path)
             self.exists = True
-        self._file.append([_ENTRY.pack(_VERSION, *entry)])
+        self._file.append(_ENTRY.pack(_VERSION, *entry))
         entries.append(entry)
 
     def collect(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:

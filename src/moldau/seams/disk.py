@@ -11,12 +11,10 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
-_IOV_MAX = 1024
 _pwrite = os.pwrite  # every append's call
 _READ_BYTES = 1 << 16
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
@@ -29,8 +27,8 @@ class DiskFile(Protocol):
     def size(self) -> int:
         """Bytes in the file, counting what was appended through this object."""
 
-    def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end, or none: on OSError the file keeps its former size. Returns bytes written."""
+    def append(self, data: Buffer) -> None:
+        """Write all of it at the end, or nothing: on OSError the file keeps its former size."""
 
     def write_at(self, position: int, data: Buffer) -> None: ...
 
@@ -152,33 +150,27 @@ class RealFile:
     def size(self) -> int:
         return self._size
 
-    def append(self, buffers: Sequence[Buffer]) -> int:
+    def append(self, data: Buffer) -> None:
         start = self._size
+        end = start + len(data)
         try:
-            if len(buffers) == 1:
-                buffer = buffers[0]
-                written = _pwrite(self._fd, buffer, start)
-                expected = len(buffer)
-            else:
-                expected = sum(map(len, buffers))
-                written = os.pwritev(self._fd, buffers[:_IOV_MAX], start)
-            if written < expected:
-                self._append_rest(b"".join(buffers), written, start)
+            written = _pwrite(self._fd, data, start)
+            if start + written < end:
+                self._append_rest(memoryview(data)[written:], start + written)
         except OSError:
             # A part of the write may be there: cut it off, so that the next append starts where this one did.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise
-        self._size = start + expected
-        return expected
+        self._size = end
 
-    def _append_rest(self, data: bytes, written: int, start: int) -> None:
-        view = memoryview(data)
-        while written < len(data):
-            step = os.pwrite(self._fd, view[written:], start + written)
-            if step == 0:
+    def _append_rest(self, rest: memoryview, position: int) -> None:
+        while rest:
+            written = os.pwrite(self._fd, rest, position)
+            if written == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-            written += step
+            rest = rest[written:]
+            position += written
 
     def write_at(self, position: int, data: Buffer) -> None:
         written = 0
