@@ -72,8 +72,8 @@ def append(log: PartitionLog, expected: Expected, records: list[KeyValue], clock
     for index, record in enumerate(records):
         expected.written.setdefault(log.log_end_offset + index, set()).add(record)
         expected.latest[log.log_end_offset + index] = record
-    info = log.append_as_leader(batch(records, clock.now_ms), leader_epoch=3)
-    expected.end = info.last_offset + 1
+    _, last_offset, _ = log.append_as_leader(batch(records, clock.now_ms), leader_epoch=3)
+    expected.end = last_offset + 1
     log.update_high_watermark(log.log_end_offset)
 
 
@@ -155,9 +155,9 @@ def check_recovered(disk: SimDisk, clock: ManualClock, expected: dict[str, Expec
             continue
         check(log, model, compacted=topic.startswith("compacted"))
         before = read_records(log)
-        info = log.append_as_leader(batch([(b"after", b"crash")], clock.now_ms), leader_epoch=4)
-        assert info.first_offset >= model.flushed
-        assert [r.offset for r in read_records(log)] == [r.offset for r in before] + [info.first_offset]
+        first_offset, _, _ = log.append_as_leader(batch([(b"after", b"crash")], clock.now_ms), leader_epoch=4)
+        assert first_offset >= model.flushed
+        assert [r.offset for r in read_records(log)] == [r.offset for r in before] + [first_offset]
     ends = {key: log.log_end_offset for key, log in manager.logs.items()}
     manager.close()
     again = open_manager(disk, clock)

@@ -310,9 +310,9 @@ def test_flush_messages_asks_for_a_group_flush() -> None:
     log = node.log(0, "/a")
     asked = []
     for number in range(10):
-        info = log.append_as_leader(batch([b"%d" % number]), 1)
-        asked.append(info.needs_flush)
-        if info.needs_flush:
+        log.append_as_leader(batch([b"%d" % number]), 1)
+        asked.append(log.needs_flush)
+        if log.needs_flush:
             node.manager.flush_queue.add(log)
     assert asked == [False, False] + [True] * 8
     assert len(node.manager.flush_queue) == 1
@@ -396,7 +396,9 @@ def test_a_partition_moves_while_it_is_written(node: Node) -> None:
     assert (moved.log_start_offset, moved.high_watermark) == (3, 35)
     assert moved.epochs.entries == log.epochs.entries
     assert moved.topic_id == TOPIC_ID
-    assert moved.append_as_leader(batch([b"x"], producer=(7, 0, written - 1)), 4).duplicate
+    end_offset = moved.log_end_offset
+    moved.append_as_leader(batch([b"x"], producer=(7, 0, written - 1)), 4)
+    assert moved.log_end_offset == end_offset, "it is a repeated batch"
     moved.append_as_leader(batch([b"next"], producer=(7, 0, written)), 4)
     node.manager.close()
     node.start()

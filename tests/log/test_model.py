@@ -50,11 +50,11 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(records=st.lists(keyed, min_size=1, max_size=5), codec=st.sampled_from([Codec.NONE, Codec.LZ4]))
     def append(self, records: list[KeyValue], codec: Codec) -> None:
-        info = self.log.append_as_leader(batch(records, self.clock.now_ms, codec=codec), self.epoch)
-        assert info.last_offset - info.first_offset == len(records) - 1
+        first, last, _ = self.log.append_as_leader(batch(records, self.clock.now_ms, codec=codec), self.epoch)
+        assert last - first == len(records) - 1
         for index, record in enumerate(records):
-            self.records[info.first_offset + index] = record
-            self.times[info.first_offset + index] = self.clock.now_ms
+            self.records[first + index] = record
+            self.times[first + index] = self.clock.now_ms
         self.log.update_high_watermark(self.log.log_end_offset)
 
     @rule()

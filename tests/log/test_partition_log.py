@@ -81,11 +81,9 @@ def reopen(log: PartitionLog, *, clean: bool = True) -> PartitionLog:
 
 def test_offsets_and_epoch_are_stamped_in_place(context: LogContext) -> None:
     log = sim_log(context)
-    first = log.append_as_leader(batch([b"a", b"b"]), leader_epoch=5)
-    assert (first.first_offset, first.last_offset) == (0, 1)
+    assert log.append_as_leader(batch([b"a", b"b"]), leader_epoch=5) == (0, 1, -1)
     data = batch([b"c"])
-    second = log.append_as_leader(data, leader_epoch=5)
-    assert (second.first_offset, second.last_offset, second.log_append_time) == (2, 2, -1)
+    assert log.append_as_leader(data, leader_epoch=5) == (2, 2, -1)
     header = read_header(data)
     assert (header.base_offset, header.leader_epoch) == (2, 5)
     assert values(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
@@ -140,7 +138,7 @@ def test_refused_batches_leave_no_trace(context: LogContext, data: bytearray, er
     with pytest.raises(error):
         log.append_as_leader(data, 1)
     assert values(log) == [(0, b"first")]
-    assert log.append_as_leader(batch([b"next"]), 1).first_offset == 1
+    assert log.append_as_leader(batch([b"next"]), 1)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_new_settings_count_for_the_next_batch(context: LogContext, config: LogC
     with pytest.raises(error):
         log.append_as_leader(batch([b"x" * 100]), 1)
     log.config = LogConfig()
-    assert log.append_as_leader(batch([b"x" * 100]), 1).first_offset == 3
+    assert log.append_as_leader(batch([b"x" * 100]), 1)[0] == 3
 
 
 def test_the_clock_moves_the_bound_on_timestamps(context: LogContext, clock: ManualClock) -> None:
@@ -189,8 +187,7 @@ def test_error_codes_are_kafkas() -> None:
 def test_log_append_time(context: LogContext, clock: ManualClock) -> None:
     log = sim_log(context, LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
     clock.advance(777)
-    info = log.append_as_leader(batch([b"a", b"b"], timestamp=5), 1)
-    assert info.log_append_time == clock.now_ms
+    assert log.append_as_leader(batch([b"a", b"b"], timestamp=5), 1) == (0, 1, clock.now_ms)
     assert [record.timestamp for record in read_records(log)] == [clock.now_ms] * 2
 
 
@@ -247,11 +244,9 @@ def test_compacted_topics_need_keys(context: LogContext) -> None:
 def test_a_repeated_batch_is_answered_with_its_offsets(context: LogContext) -> None:
     log = sim_log(context)
     sent = batch([b"a", b"b"], producer=(7, 0, 0))
-    first = log.append_as_leader(bytearray(sent), 1)
-    again = log.append_as_leader(bytearray(sent), 1)
-    assert again.duplicate
-    assert again.log_append_time == START_MS  # as Kafka tells it, whatever the timestamp type
-    assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
+    assert log.append_as_leader(bytearray(sent), 1) == (0, 1, -1)
+    # The time of the records, as Kafka tells it, whatever the timestamp type.
+    assert log.append_as_leader(bytearray(sent), 1) == (0, 1, START_MS)
     assert log.log_end_offset == 2
 
 
@@ -271,19 +266,20 @@ def test_a_follower_takes_batches_as_they_are(context: LogContext) -> None:
     region = leader.read(0, 1 << 20).region
     assert region is not None
     data = region.read()
-    info = follower.append_as_follower(data + data[:30])  # a fetch may cut the last batch
-    assert (info.first_offset, info.last_offset) == (0, 11)
+    follower.append_as_follower(data + data[:30])  # a fetch may cut the last batch
+    assert follower.log_end_offset == 12
     assert values(follower) == values(leader)
     assert follower.epochs.entries == [(1, 0), (2, 6), (4, 9)]
     with pytest.raises(UnexpectedAppendOffset):
         follower.append_as_follower(data)
-    assert follower.append_as_follower(b"").last_offset == -1
+    follower.append_as_follower(b"")
+    assert follower.log_end_offset == 12
 
 
 def test_a_follower_ignores_batches_of_a_newer_epoch(context: LogContext) -> None:
     follower = sim_log(context)
     data = batch([b"a"], leader_epoch=3) + batch([b"b"], leader_epoch=5, base_offset=1)
-    assert follower.append_as_follower(bytes(data), leader_epoch=4).last_offset == 0
+    follower.append_as_follower(bytes(data), leader_epoch=4)
     assert follower.log_end_offset == 1
 
 
@@ -499,7 +495,7 @@ def test_retention_never_passes_the_high_watermark(context: LogContext, clock: M
     log.update_high_watermark(50)
     log.apply_retention()
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (50, 50, 1)
-    assert log.append_as_leader(batch([b"x"]), 1).first_offset == 50
+    assert log.append_as_leader(batch([b"x"]), 1)[0] == 50
 
 
 def test_retention_by_log_start_offset(context: LogContext, disk: SimDisk, clock: ManualClock) -> None:
@@ -538,7 +534,7 @@ def test_truncate(context: LogContext) -> None:
     assert log.high_watermark == 63
     assert log.flushed_offset == 63
     assert values(log) == before[:62]  # the batch of 62 and 63 is gone as a whole
-    assert log.append_as_leader(batch([b"new"]), 2).first_offset == 63
+    assert log.append_as_leader(batch([b"new"]), 2)[0] == 63
     assert values(reopen(log, clean=False)) == [*before[:62], (63, b"new")]
 
 
@@ -729,15 +725,15 @@ def test_a_batch_whose_answer_was_lost_is_recognised_after_a_start(context: LogC
         log.append_as_leader(numbered(first, last), 1)
         log.append_as_leader(batch([b"of somebody else"] * 3, producer=(8, 0, 3 * index)), 1)
     assert len(log.segments) > 1, "what is looked for lies in several files"
-    places = {first: log.append_as_leader(numbered(first, last), 1).first_offset for first, last in sent[1:]}
+    places = {first: log.append_as_leader(numbered(first, last), 1)[0] for first, last in sent[1:]}
     log = reopen(log, clean=clean)
     for first, last in sent[1:]:
-        repeated = log.append_as_leader(numbered(first, last), 1)
-        assert (repeated.duplicate, repeated.first_offset) == (True, places[first])
+        assert log.append_as_leader(numbered(first, last), 1)[0] == places[first]
     for never_sent in ((0, 0), (2, 3), (4, 9), (17, 17)):
         with pytest.raises(OutOfOrderSequence):
             log.append_as_leader(numbered(*never_sent), 1)
-    assert not log.append_as_leader(numbered(16, 16), 1).duplicate
+    end_offset = log.log_end_offset
+    assert log.append_as_leader(numbered(16, 16), 1)[0] == end_offset
 
 
 def test_how_far_back_batches_are_recalled(context: LogContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -749,7 +745,7 @@ def test_how_far_back_batches_are_recalled(context: LogContext, monkeypatch: pyt
     monkeypatch.setattr(recalled_batches, "_BYTES_MAX", 700)
     with pytest.raises(OutOfOrderSequence):
         log.append_as_leader(numbered(0, 0), 1)
-    assert log.append_as_leader(numbered(3, 3), 1).duplicate
+    assert log.append_as_leader(numbered(3, 3), 1)[0] == 6
 
 
 def test_batches_of_a_former_epoch_are_not_recalled(context: LogContext) -> None:
@@ -760,5 +756,5 @@ def test_batches_of_a_former_epoch_are_not_recalled(context: LogContext) -> None
     log = reopen(log)
     with pytest.raises(InvalidProducerEpoch):
         log.append_as_leader(numbered(0, 0, 0), 1)
-    assert log.append_as_leader(numbered(0, 0, 1), 1).first_offset == 2
+    assert log.append_as_leader(numbered(0, 0, 1), 1)[0] == 2
     assert len(log.producers.producers[7].batches) == 2

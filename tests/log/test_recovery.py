@@ -54,7 +54,7 @@ def test_a_torn_tail_is_cut_and_reported(log: PartitionLog, disk: SimDisk, kind:
     assert again.log_end_offset == len(expected)
     assert report.truncated_bytes > 0
     assert "cut" in report.lines[0]
-    assert again.append_as_leader(batch([b"next"]), 3).first_offset == len(expected)
+    assert again.append_as_leader(batch([b"next"]), 3)[0] == len(expected)
 
 
 def test_damage_in_the_middle_ends_the_log_there(log: PartitionLog, disk: SimDisk) -> None:
@@ -121,7 +121,7 @@ def test_an_index_that_lies_is_rebuilt(log: PartitionLog, disk: SimDisk, kind: s
 def test_offsets_are_never_given_twice_even_if_the_checkpoint_is_too_old(log: PartitionLog) -> None:
     log.close()
     again, _ = reopen(log, recovery_point=55, clean=True)
-    assert again.append_as_leader(batch([b"x"]), 3).first_offset == 60
+    assert again.append_as_leader(batch([b"x"]), 3)[0] == 60
     assert len(values(again)) == 61
 
 
@@ -256,4 +256,4 @@ def test_producers_are_rebuilt_from_the_tail(context: LogContext, disk: SimDisk)
         disk.remove(log.snapshots.path(offset))
     again, _ = reopen(log)
     assert again.producers.producers[7].last_sequence == 39
-    assert again.append_as_leader(batch([b"x"], producer=(7, 0, 39)), 1).duplicate
+    assert again.append_as_leader(batch([b"x"], producer=(7, 0, 39)), 1)[0] == 39

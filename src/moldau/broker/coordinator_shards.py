@@ -25,7 +25,6 @@ from moldau.controller.delta import ImageDelta
 from moldau.groups import partition_for_group
 from moldau.log.errors import LogError
 from moldau.log.producer_state import AppendOrigin
-from moldau.log.results import AppendInfo
 from moldau.records import BatchOptions, CorruptBatch
 from moldau.wire import ErrorCode
 
@@ -194,16 +193,17 @@ def append_records(
     records: Sequence[tuple[bytes, bytes | None]],
     options: BatchOptions | None = None,
     guard: object | None = None,
-) -> AppendInfo:
-    """Append as one batch; PartitionUnavailable or LogError if it cannot be, and then nothing has changed."""
+) -> int:
+    """Append as one batch; PartitionUnavailable or LogError if it cannot be, and then nothing has changed. The offset
+    up to which the log must be committed for the batch to be."""
     if not partition.is_leader:
         raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if not partition.has_enough_replicas:
         raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
     batch = coordinator_batch(records, broker.clock.wall_ms(), options)
-    info = partition.append(batch, AppendOrigin.COORDINATOR, verification_guard=guard)
+    _, last_offset, _ = partition.append(batch, AppendOrigin.COORDINATOR, verification_guard=guard)
     broker.fetch_purgatory.check_and_complete(partition.key)
-    return info
+    return last_offset + 1
 
 
 def when_committed(

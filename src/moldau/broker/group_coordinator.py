@@ -248,11 +248,10 @@ class _ActiveShard:
                 producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )
         try:
-            info = append_records(self._broker, self.partition, records, options, guard)
+            self._appended_to = append_records(self._broker, self.partition, records, options, guard)
         except (LogError, PartitionUnavailable) as error:
             _log.error("cannot write to %r: %s", self.partition, error)
             return error_after_failed_append(ErrorCode(error.code))
-        self._appended_to = info.last_offset + 1
         if effects.producer is not None:
             self.state.on_transactional_append(records, effects.producer.producer_id)
         return None

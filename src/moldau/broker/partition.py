@@ -19,7 +19,7 @@ from moldau.broker.config import TopicSettings
 from moldau.controller.image import PartitionImage
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
-from moldau.log.results import AppendInfo
+from moldau.log.results import Appended
 from moldau.replication.follower import follower_high_watermark
 from moldau.replication.leader import LeaderState, Role
 
@@ -136,21 +136,17 @@ class Partition:
         *,
         verification_guard: object | None = None,
         transaction_version: int = 0,
-    ) -> AppendInfo:
+    ) -> Appended:
         """Append as leader. What is committed by it becomes readable at once when no other replica is in sync."""
-        info = self.log.append_as_leader(
-            batches,
-            self.leader_epoch,
-            origin,
-            verification_guard=verification_guard,
-            transaction_version=transaction_version,
+        appended = self.log.append_as_leader(
+            batches, self.leader_epoch, origin, verification_guard, transaction_version
         )
         if self.lead is None:
             self.log.update_high_watermark(self.log.log_end_offset)
         else:
             self._disturb_followers()
             self.advance_high_watermark()
-        return info
+        return appended
 
     def advance_high_watermark(self) -> bool:
         """Let the high watermark go as far as the in-sync replicas allow. Whether it went."""
@@ -185,15 +181,15 @@ class Partition:
 
     def follow(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int, log_start_offset: int
-    ) -> tuple[AppendInfo | None, bool]:
-        """Append what the leader sent, and take over its marks. What was appended, if anything, and whether more is
-        readable than before."""
+    ) -> bool:
+        """Append what the leader sent, and take over its marks. Whether more is readable than before."""
         log = self.log
-        info = log.append_as_follower(records, leader_epoch) if records else None
+        if records:
+            log.append_as_follower(records, leader_epoch)
         before = log.high_watermark
         offset = follower_high_watermark(before, high_watermark, log.log_end_offset)
         if offset != before:
             log.update_high_watermark(offset)
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(log_start_offset, log.high_watermark))
-        return info, log.high_watermark > before
+        return log.high_watermark > before

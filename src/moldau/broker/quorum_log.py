@@ -164,8 +164,7 @@ class QuorumLog:
 
     def append_as_leader(self, batch: bytearray, epoch: int) -> int:
         """The offset of the last record."""
-        info = self.log.append_as_leader(batch, epoch, AppendOrigin.RAFT_LEADER)
-        return info.last_offset
+        return self.log.append_as_leader(batch, epoch, AppendOrigin.RAFT_LEADER)[1]
 
     def append_control(self, batch: bytearray, epoch: int) -> int:
         """The same for control records; the history learns of them."""

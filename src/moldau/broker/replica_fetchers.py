@@ -344,7 +344,7 @@ class _Fetcher:
         records = result.records[0] if result.records else b""
         assert isinstance(records, (bytes, memoryview))
         try:
-            info, is_more_readable = partition.follow(
+            is_more_readable = partition.follow(
                 records, state.leader_epoch, result.high_watermark, result.log_start_offset
             )
         except UnexpectedAppendOffset as error:
@@ -357,13 +357,13 @@ class _Fetcher:
             self._failed(followed, error)
             return False
         state.lag = max(0, result.high_watermark - partition.log.log_end_offset)
-        if info is not None:
+        if records:
             followed.catch_up()
             if self._is_throttled(partition):
                 self._quota().record(len(records), self._broker.clock.monotonic_ms())
         if is_more_readable:
             self._broker.fetch_purgatory.check_and_complete(partition.key)
-        return info is not None and info.needs_flush
+        return bool(records) and partition.log.needs_flush
 
     def _failed(self, followed: _Followed, error: LogError) -> None:
         _log.error("cannot replicate %r: %s", followed.partition, error)

@@ -194,7 +194,7 @@ class _ActiveShard:
 
     def _append(self, append: Append) -> None:
         try:
-            info = append_records(self._broker, self.partition, append.records)
+            end_offset = append_records(self._broker, self.partition, append.records)
         except (PartitionUnavailable, LogError) as error:
             self._on_append(append.token, ErrorCode(error.code))
             return
@@ -202,7 +202,7 @@ class _ActiveShard:
         def then(is_committed: bool) -> None:
             self._on_append(append.token, ErrorCode.NONE if is_committed else ErrorCode.REQUEST_TIMED_OUT)
 
-        when_committed(self._broker, self.partition, info.last_offset + 1, append.timeout_ms, then)
+        when_committed(self._broker, self.partition, end_offset, append.timeout_ms, then)
 
     def _on_append(self, token: int, error: ErrorCode) -> None:
         if not self._is_dropped:

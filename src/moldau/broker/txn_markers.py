@@ -50,7 +50,9 @@ def write_marker(broker: Broker, topic: str, index: int, marker: Marker, then: C
             producer_epoch=marker.producer_epoch,
             timestamp_ms=broker.clock.wall_ms(),
         )
-        info = partition.append(batch, AppendOrigin.COORDINATOR, transaction_version=marker.transaction_version)
+        _, last_offset, _ = partition.append(
+            batch, AppendOrigin.COORDINATOR, transaction_version=marker.transaction_version
+        )
     except (PartitionUnavailable, LogError) as error:
         then(ErrorCode(error.code))
         return
@@ -62,7 +64,7 @@ def write_marker(broker: Broker, topic: str, index: int, marker: Marker, then: C
         then(ErrorCode.NONE if is_committed else ErrorCode.REQUEST_TIMED_OUT)
 
     timeout_ms = broker.config.get_int("request.timeout.ms")
-    when_committed(broker, partition, info.last_offset + 1, timeout_ms, on_committed)
+    when_committed(broker, partition, last_offset + 1, timeout_ms, on_committed)
 
 
 class MarkerSender:

@@ -11,7 +11,7 @@ from moldau.log.opening import OpenReport
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.recovery import RecoveryReport, open_log
-from moldau.log.results import ActiveProducer, AppendInfo, ReadInfo
+from moldau.log.results import ActiveProducer, Appended, ReadInfo
 from moldau.log.settings import ManagerSettings
 from moldau.log.timestamps import FoundOffset
 from moldau.log.txn_index import AbortedTxn
@@ -19,8 +19,8 @@ from moldau.log.txn_index import AbortedTxn
 __all__ = [
     "AbortedTxn",
     "ActiveProducer",
-    "AppendInfo",
     "AppendOrigin",
+    "Appended",
     "CompressionType",
     "DirInfo",
     "FlushJob",

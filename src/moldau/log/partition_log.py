@@ -29,12 +29,13 @@ from moldau.log.errors import (
 )
 from moldau.log.failure import offline_on_error
 from moldau.log.flush import FlushJob, FlushTicket
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET
+from moldau.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET, pack_entry
 from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
 from moldau.log.reading import Reader
 from moldau.log.recalled_batches import recall_batches
 from moldau.log.replay import rebuild_producer_state
-from moldau.log.results import UNKNOWN_OFFSET, ActiveProducer, AppendInfo, ReadInfo, new_tuple
+from moldau.log.results import ActiveProducer, Appended, ReadInfo
 from moldau.log.retention import deletable_segments
 from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
@@ -48,7 +49,6 @@ from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import (
     CONTROL_FLAG,
     COVERED_BY_CRC,
-    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL_FLAG,
@@ -66,6 +66,28 @@ _read_plain = struct.Struct(">qi4xbIHI8xqqhiI").unpack_from
 
 class PartitionLog:
     """Made by `recovery.open_log`, which finds out what is on the disk."""
+
+    __slots__ = (
+        "_config",
+        "_disk",
+        "_durability",
+        "_failure",
+        "_high_watermark",
+        "_reader",
+        "_segments",
+        "_settled",
+        "_untouched",
+        "_wall_ms",
+        "context",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "snapshots",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -91,12 +113,13 @@ class PartitionLog:
         self._wall_ms = context.clock.wall_ms
         self.topic = topic
         self.partition = partition
-        self.config = config
+        self._config = config
         self.topic_id = topic_id
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
         self._segments = Segments(context, folder, segments)
+        self._settled = self._segments.active  # takes the next batch, if it is still settled when that comes
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._high_watermark = log_start_offset
@@ -113,6 +136,15 @@ class PartitionLog:
     @property
     def topic_partition(self) -> tuple[str, int]:
         return self.topic, self.partition
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segments.active.unsettle()
 
     @property
     def folder(self) -> str:
@@ -159,23 +191,28 @@ class PartitionLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: object | None = None,
         transaction_version: int = 0,
-    ) -> AppendInfo:
+    ) -> Appended:
         """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place.
 
         Nearly every batch is whole, its producer's next, and fits into the active segment as the one before did. It
         goes in here, in as few steps as Python allows, for they cost as much as the write itself. Where any of this
-        is in doubt, `_append_with_care` looks closely, says what is wrong, and sets the limits for the next ones.
+        is in doubt, `_append_with_care` looks closely, says what is wrong, and lets the segment set the limits for the
+        next ones (`Segment.settle`). What follows the write is `Segment.append` again, spelled out.
         """
-        size = len(buffer)
-        segment = self._segments.active
-        config = segment.settled_for
-        if size < HEADER_BYTES or config is not self.config:
+        try:
+            zero, length, magic, crc, attributes, delta, timestamp, producer_id, epoch, sequence, count = _read_plain(
+                buffer
+            )
+        except struct.error:
             return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
-        zero, length, magic, crc, attributes, delta, max_timestamp, producer_id, epoch, sequence, count = _read_plain(
-            buffer
-        )
+        segment = self._settled
+        size = len(buffer)
+        position = segment.size
+        end = position + size
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
+        file = segment.open_file
+        largest = segment.largest
         entry: ProducerEntry | None = None
         if (
             zero
@@ -183,24 +220,41 @@ class PartitionLog:
             or attributes > LAST_CODEC  # hence neither of a transaction, nor control, nor LogAppendTime
             or length != size - LOG_OVERHEAD_BYTES
             or delta != count - 1
-            or size > config.plain_bytes_max
-            or segment.size + size > config.segment_bytes
+            or size > segment.batch_bytes_max
+            or end > segment.bytes_max
             or last_offset > segment.last_offset_max
-            or max_timestamp > segment.timestamp_max
-            or leader_epoch != self.epochs.latest
+            or timestamp > segment.timestamp_max
+            or leader_epoch != segment.leader_epoch
+            or file is None
+            or largest is None
             or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
             or crc != crc32c(buffer[COVERED_BY_CRC])
         ):
             return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
         pack_place(buffer, 0, base_offset, length, leader_epoch)
         try:
-            segment.append(buffer, size, last_offset, max_timestamp)
+            file.append(buffer)
         except OSError as error:
             raise self.fail(error) from error
+        segment.size = end
+        segment.recently_used = True
+        if timestamp > largest[0]:
+            segment.largest = largest = (timestamp, last_offset)
+        if position > segment.index_after:
+            segment.index_after = position + segment.index_interval_bytes
+            offsets = segment.offsets
+            count = offsets.count
+            pack_entry(offsets.mapped_view, count * INDEX_ENTRY_BYTES, last_offset - segment.base_offset, position)
+            offsets.count = count = count + 1
+            if largest is not segment.indexed_timestamp:
+                segment.time_index.maybe_append(largest[0], largest[1])
+                segment.indexed_timestamp = largest
+            if count == segment.index_end:
+                segment.check_index_full()
         self.log_end_offset = last_offset + 1
         if entry is not None:
-            entry.add(sequence, last_offset, delta, max_timestamp)
-        return new_tuple(AppendInfo, (base_offset, last_offset, -1, self.log_start_offset, False, False))
+            entry.add(sequence, last_offset, delta, timestamp)
+        return base_offset, last_offset, -1
 
     def _append_with_care(
         self,
@@ -209,7 +263,7 @@ class PartitionLog:
         origin: AppendOrigin,
         verification_guard: object | None,
         transaction_version: int,
-    ) -> AppendInfo:
+    ) -> Appended:
         if self._failure is not None or self._untouched:
             self._before_first_append()
         config = self.config
@@ -224,8 +278,8 @@ class PartitionLog:
                 marker = self._check_marker(buffer, as_header(fields), transaction_version)
             else:
                 duplicate = self._check_data(fields, origin)
-                if duplicate is not None:
-                    return self._repeated(duplicate)
+                if duplicate is not None:  # the producer's time is told whatever the topic's timestamp type is
+                    return duplicate.first_offset, duplicate.last_offset, duplicate.timestamp
                 if config.transaction_partition_verification_enable and fields[5] & TRANSACTIONAL_FLAG:
                     self.producers.check_verified(fields[9], verification_guard)
         try:
@@ -238,14 +292,14 @@ class PartitionLog:
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
             segment.append(buffer, size, last_offset, max_timestamp)
             flush_offset = self._durability.flushed_offset + config.flush_messages
-            segment.settle(config, now_ms, flush_offset)
+            segment.settle(config, leader_epoch, now_ms, flush_offset)
+            self._settled = segment
             self.log_end_offset = last_offset + 1
             if has_producer:
                 self._note_producer(fields, base_offset, max_timestamp, marker)
         except OSError as error:
             raise self.fail(error) from error
-        needs_flush = last_offset + 1 >= flush_offset
-        return AppendInfo(base_offset, last_offset, append_time, self.log_start_offset, needs_flush=needs_flush)
+        return base_offset, last_offset, append_time
 
     def _check_data(self, fields: HeaderFields, origin: AppendOrigin) -> BatchMetadata | None:
         try:
@@ -270,13 +324,8 @@ class PartitionLog:
             self.producers.check_marker(header, marker, transaction_version)
         return marker
 
-    def _repeated(self, batch: BatchMetadata) -> AppendInfo:
-        """The producer's time is told whatever the topic's timestamp type is."""
-        first, last, timestamp = batch.first_offset, batch.last_offset, batch.timestamp
-        return AppendInfo(first, last, timestamp, self.log_start_offset, duplicate=True)
-
     @offline_on_error
-    def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> AppendInfo:
+    def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> None:
         """Append whole batches as the leader stamped them; a cut-off one at the end is left out.
 
         Batches of an epoch newer than `leader_epoch` are left out too: the leader they come from is not the one that
@@ -284,8 +333,6 @@ class PartitionLog:
         """
         self._before_first_append()
         batches = validate_for_follower(buffer, self.log_end_offset, leader_epoch)
-        if not batches:
-            return AppendInfo(UNKNOWN_OFFSET, UNKNOWN_OFFSET, -1, self.log_start_offset)
         now_ms = self._wall_ms()
         view = memoryview(buffer)
         run: list[tuple[int, BatchHeader]] = []
@@ -298,10 +345,6 @@ class PartitionLog:
                 self.roll(header.base_offset)
             run.append((position, header))
         self._append_run(view, run)
-        first, last = batches[0][1], batches[-1][1]
-        needs_flush = last.next_offset - self._durability.flushed_offset >= self.config.flush_messages
-        start = self.log_start_offset
-        return AppendInfo(first.base_offset, last.last_offset, -1, start, needs_flush=needs_flush)
 
     def _append_run(self, view: memoryview, run: list[tuple[int, BatchHeader]]) -> None:
         """Write batches that go into the active segment with one call, then note each."""
@@ -463,6 +506,7 @@ class PartitionLog:
     def assign_epoch(self, leader_epoch: int) -> None:
         """A new leader notes where its epoch begins, before it has written anything."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
+        self._segments.active.unsettle()
 
     @offline_on_error
     def assign_topic_id(self, topic_id: bytes) -> None:
@@ -609,6 +653,11 @@ class PartitionLog:
             or durability.flush_from < self._segments.active.base_offset
             or self.epochs.dirty
         )
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether `flush.messages` demands a flush before the last append counts."""
+        return self.log_end_offset - self._durability.flushed_offset >= self._config.flush_messages
 
     @property
     def flush_due(self) -> bool:

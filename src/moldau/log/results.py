@@ -7,16 +7,9 @@ from moldau.seams import FileRegion
 UNKNOWN_OFFSET = -1
 
 
-class AppendInfo(NamedTuple):
-    first_offset: int
-    last_offset: int
-    log_append_time: int  # -1 unless the topic stamps it
-    log_start_offset: int
-    duplicate: bool = False  # a repetition of a batch that is in the log: the offsets are those of then
-    needs_flush: bool = False  # flush.messages demands a flush before this append counts
-
-
-new_tuple = tuple.__new__  # a NamedTuple without its constructor, for the hot path: half the time
+# First offset, last offset, append time (-1 unless the topic stamps it). For a repetition of a batch that is in the log
+# those of then. Not a NamedTuple: to make one takes as long as all comparisons of an append together.
+Appended = tuple[int, int, int]
 
 
 class ReadInfo(NamedTuple):

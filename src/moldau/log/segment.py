@@ -12,7 +12,7 @@ from typing import NamedTuple
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex, CorruptRecord
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, pack_entry
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from moldau.log.open_segments import OpenSegments
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
@@ -52,24 +52,27 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     __slots__ = (
         "_disk",
-        "_file",
-        "_index_interval_bytes",
-        "_index_room",
-        "_indexed_timestamp",
-        "_max_timestamp",
         "_open_segments",
-        "_unindexed_bytes",
         "base_offset",
+        "batch_bytes_max",
+        "bytes_max",
         "created_ms",
         "first_timestamp",
         "folder",
+        "index_after",
+        "index_end",
         "index_full",
+        "index_interval_bytes",
+        "indexed_timestamp",
+        "largest",
         "last_offset_max",
+        "leader_epoch",
         "offset_index",
         "offset_max",
+        "offsets",
+        "open_file",
         "recently_used",
         "roll_jitter_ms",
-        "settled_for",
         "size",
         "suffix",
         "time_index",
@@ -96,21 +99,24 @@ class Segment:
         """Describe a segment; sizes are those found on disk. No file is touched until it is needed."""
         self._disk = disk
         self._open_segments = open_segments
-        self._file: DiskFile | None = None
-        # Plain pairs: a producer's clock goes on, so nearly every batch makes a new one.
-        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if not size else None
-        self._indexed_timestamp: tuple[int, int] | None = None  # the one that needs no other entry in the time index
-        self._index_interval_bytes = config.index_interval_bytes
-        self._index_room = 0  # entries that surely fit into both indexes as they are mapped now
-        self._unindexed_bytes = 0
+        self.open_file: DiskFile | None = None
+        # The largest timestamp and the last offset of its batch, if known. A plain pair: a producer's clock goes on, so
+        # nearly every batch makes a new one.
+        self.largest: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if not size else None
+        self.indexed_timestamp: tuple[int, int] | None = None  # the one that needs no other entry in the time index
+        self.index_interval_bytes = config.index_interval_bytes
+        self.index_after = size + config.index_interval_bytes  # a batch beyond this position gets an index entry
+        self.index_end = 0  # up to how many entries both indexes surely have room, as they are mapped now
         self.first_timestamp: int | None = None
         self.folder = folder
         self.suffix = suffix
         self.base_offset = base_offset
         self.offset_max = base_offset + MAX_RELATIVE_OFFSET
-        self.last_offset_max = -1  # see `settle`
+        self.batch_bytes_max = -1  # see `settle`, as for the next four
+        self.bytes_max = 0
+        self.last_offset_max = -1
         self.timestamp_max = NO_TIMESTAMP
-        self.settled_for: LogConfig | None = None
+        self.leader_epoch = -1
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.size = size
@@ -119,6 +125,7 @@ class Segment:
         self.offset_index = OffsetIndex(
             disk, self.path(INDEX_SUFFIX), base_offset, limit, index_bytes // OFFSET_ENTRY_BYTES
         )
+        self.offsets = self.offset_index.file
         self.time_index = TimeIndex(
             disk, self.path(TIME_INDEX_SUFFIX), base_offset, limit, time_index_bytes // TIME_ENTRY_BYTES
         )
@@ -137,14 +144,14 @@ class Segment:
     def file(self) -> DiskFile:
         """The open log file. Opening may close another segment's, never one that somebody still reads from."""
         self.recently_used = True
-        return self._file or self._open()
+        return self.open_file or self._open()
 
     def _open(self) -> DiskFile:
         file = self._disk.open(self.path(LOG_SUFFIX))
         if file.size < self.size:
             raise CorruptRecord(f"{self.path(LOG_SUFFIX)} shrank from {self.size} to {file.size} bytes")
         self._open_segments.opened(self)
-        self._file = file
+        self.open_file = file
         return file
 
     def create_file(self) -> None:
@@ -158,7 +165,7 @@ class Segment:
             open_segments,
             self.folder,
             self.base_offset,
-            LogConfig(index_interval_bytes=self._index_interval_bytes),
+            LogConfig(index_interval_bytes=self.index_interval_bytes),
             created_ms=self.created_ms,
             size=self.size,
         )
@@ -185,8 +192,8 @@ class Segment:
 
     def release(self) -> None:
         """Give up descriptors and mappings, keeping everything known: the next use opens them again."""
-        self._file = None  # not closed: a region on its way to a socket may hold it
-        self._index_room = 0
+        self.unsettle()
+        self.open_file = None  # not closed: a region on its way to a socket may hold it
         self.offset_index.file.release()
         self.time_index.file.release()
         self.txn_index.release()
@@ -200,7 +207,7 @@ class Segment:
         """Bring the files into the shape of a segment at rest: the largest timestamp indexed, no reserve."""
         if self.size:
             self.time_index.maybe_append(*self.max_timestamp)
-        self._index_room = 0
+        self.unsettle()
         self.offset_index.file.trim()
         self.time_index.file.trim()
 
@@ -209,53 +216,47 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset > self.offset_max
 
-    def settle(self, config: LogConfig, now_ms: int, flush_offset: int) -> None:
-        """Note up to which timestamp batches may follow without another look at the clock and the time to roll, and up
-        to which offset without a look at the space for offsets and the time to flush, which is at `flush_offset`.
+    def settle(self, config: LogConfig, leader_epoch: int, now_ms: int, flush_offset: int) -> None:
+        """Note within which limits batches of this leader may follow one that was just appended without another look at
+        the settings, the clock, the time to roll, the space for offsets and the time to flush, which is at
+        `flush_offset`. Holds until `unsettle`; meanwhile files are open, and indexes have room.
 
-        Holds for appends under `config`, until `unsettle`. (A batch is too new for the clock if it is `after.max`
-        ahead; a clock goes on, so what was not too new for an earlier moment is not for a later one.)"""
+        (A batch is too new for the clock if it is `after.max` ahead; a clock goes on, so what was not too new for an
+        earlier moment is not for a later one.)"""
         first = self.first_timestamp
-        if first is not None and first >= 0 and not self.index_full:
+        if first is not None and first >= 0 and self.offsets.count < self.index_end and not self.index_full:
+            self.batch_bytes_max = config.plain_bytes_max
+            self.bytes_max = config.segment_bytes
+            self.last_offset_max = min(self.offset_max, flush_offset - 2)
             roll_ms = first + config.max_segment_ms - self.roll_jitter_ms
             self.timestamp_max = min(roll_ms, now_ms + config.message_timestamp_after_max_ms)
-            self.last_offset_max = min(self.offset_max, flush_offset - 2)
-            self.settled_for = config
+            self.leader_epoch = leader_epoch
 
     def unsettle(self) -> None:
-        """Let the next batch be looked at closely."""
-        self.settled_for = None
+        """Let the next batch be looked at closely, and count the room in the indexes anew."""
+        self.batch_bytes_max = -1
+        self.index_end = 0
 
     def append(self, buffer: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch of `size` bytes at the end. OSError leaves the segment unchanged.
-
-        Every produced batch comes through here and most get an index entry, so the entry is stored from here."""
+        """Write one batch of `size` bytes at the end. OSError leaves the segment unchanged."""
         position = self.size
-        known = self._max_timestamp or self.max_timestamp  # found out before there is another batch in the file
-        indexed = self._unindexed_bytes > self._index_interval_bytes
-        if indexed and not self._index_room:
+        largest = self.largest or self.max_timestamp  # found out before there is another batch in the file
+        is_indexed = position > self.index_after
+        if is_indexed and self.offsets.count >= self.index_end:
             self._make_index_room()  # before the records: a full disk must refuse the batch, not lose its index entry
-        (self._file or self._open()).append(buffer)
-        self.recently_used = True
+        self.file.append(buffer)
         self.size = position + size
-        if max_timestamp > known[0]:
-            self._max_timestamp = known = (max_timestamp, last_offset)
         if not position:
             self.first_timestamp = max_timestamp
-        if not indexed:
-            self._unindexed_bytes += size
-            return
-        self._unindexed_bytes = size
-        offsets = self.offset_index.file
-        count = offsets.count
-        pack_entry(offsets.mapped_view, count * OFFSET_ENTRY_BYTES, last_offset - self.base_offset, position)
-        offsets.count = count + 1
-        if known is not self._indexed_timestamp:
-            self.time_index.maybe_append(known[0], known[1])
-            self._indexed_timestamp = known
-        self._index_room -= 1
-        if not self._index_room:
-            self._check_index_full()
+        if max_timestamp > largest[0]:
+            self.largest = largest = (max_timestamp, last_offset)
+        if is_indexed:
+            self.index_after = position + self.index_interval_bytes
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(largest[0], largest[1])
+            self.indexed_timestamp = largest
+            if self.offsets.count == self.index_end:
+                self.check_index_full()
 
     def _make_index_room(self) -> None:
         """Let both indexes have space on the disk for another entry, and count how many more they have it for."""
@@ -264,16 +265,18 @@ class Segment:
         times.reserve()
         room = min(offsets.capacity - offsets.count, times.capacity - times.count)
         # It ends at the latest where an index may be full.
-        self._index_room = max(1, min(room, offsets.max_entries - offsets.count, times.max_entries - 1 - times.count))
+        room = max(1, min(room, offsets.max_entries - offsets.count, times.max_entries - 1 - times.count))
+        self.index_end = offsets.count + room
 
-    def _check_index_full(self) -> None:
+    def check_index_full(self) -> None:
+        """To be called when room that was made in the indexes is used up."""
         self.index_full = self.offset_index.is_full or self.time_index.is_full
         self.unsettle()
 
     def append_run(self, buffer: bytes | bytearray | memoryview, batches: Sequence[IndexedBatch]) -> None:
         """Write several batches at once; positions are those in the buffer."""
-        self._max_timestamp = self._max_timestamp or self.max_timestamp  # before there are other batches in the file
-        entries = len(buffer) // max(1, self._index_interval_bytes) + 2
+        self.largest = self.largest or self.max_timestamp  # before there are other batches in the file
+        entries = len(buffer) // max(1, self.index_interval_bytes) + 2
         self.offset_index.file.reserve(entries)
         self.time_index.file.reserve(entries)
         position = self.size
@@ -282,14 +285,14 @@ class Segment:
             self.first_timestamp = batches[0][3]
         self.size = position + len(buffer)
         self.index_batches(batches, position)
-        self._check_index_full()
+        self.check_index_full()
 
     @property
     def max_timestamp(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the batch that has it."""
-        known = self._max_timestamp
+        known = self.largest
         if known is None:
-            known = self._max_timestamp = self._read_max_timestamp()
+            known = self.largest = self._read_max_timestamp()
         return TimestampOffset(*known)
 
     def _read_max_timestamp(self) -> tuple[int, int]:
@@ -302,7 +305,7 @@ class Segment:
                 return last
         if self.size:
             self.rebuild_indexes()
-        return self._max_timestamp or (NO_TIMESTAMP, self.base_offset)
+        return self.largest or (NO_TIMESTAMP, self.base_offset)
 
     @property
     def largest_timestamp(self) -> int:
@@ -463,27 +466,26 @@ class Segment:
         self.unsettle()
         self.offset_index.file.truncate(0)
         self.time_index.reset()
-        self._indexed_timestamp = None
-        self._index_room = self._unindexed_bytes = 0
-        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self.indexed_timestamp = None
+        self.index_after = self.index_interval_bytes
+        self.largest = (NO_TIMESTAMP, self.base_offset)
 
     def index_batches(self, batches: Iterable[IndexedBatch], start: int = 0) -> None:
         """Index batches that are in the file from `start` on, as if they had just been appended. They may be small and
         many, so what is counted is kept in locals between entries."""
-        self._index_room = 0
+        self.unsettle()
         offsets, times = self.offset_index, self.time_index
-        largest, offset_of_largest = self._max_timestamp or self.max_timestamp
-        unindexed, interval = self._unindexed_bytes, self._index_interval_bytes
-        for position, size, last_offset, timestamp in batches:
+        largest, offset_of_largest = self.largest or self.max_timestamp
+        after, interval = self.index_after, self.index_interval_bytes
+        for position, _, last_offset, timestamp in batches:
             if timestamp > largest:
                 largest, offset_of_largest = timestamp, last_offset
-            if unindexed > interval and not (offsets.is_full or times.is_full):
+            if start + position > after and not (offsets.is_full or times.is_full):
                 offsets.append(last_offset, start + position)
                 times.maybe_append(largest, offset_of_largest)
-                unindexed = 0
-            unindexed += size
-        self._max_timestamp = (largest, offset_of_largest)
-        self._unindexed_bytes = unindexed
+                after = start + position + interval
+        self.largest = (largest, offset_of_largest)
+        self.index_after = after
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that ends at or after `offset`."""
@@ -494,9 +496,8 @@ class Segment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        self._indexed_timestamp = None
-        self._index_room = 0
-        self._max_timestamp = None if self.size else (NO_TIMESTAMP, self.base_offset)
+        self.indexed_timestamp = None
+        self.largest = None if self.size else (NO_TIMESTAMP, self.base_offset)
         if self.size:
             # The cut may have taken the batch with the largest timestamp: look at what the index does not cover.
             last = self.time_index.last
@@ -505,10 +506,10 @@ class Segment:
             for _, header in self.headers(place.position if place else 0):
                 if header.max_timestamp > known.timestamp:
                     known = TimestampOffset(header.max_timestamp, header.last_offset)
-            self._max_timestamp = known
+            self.largest = known
         else:
             self.first_timestamp = None
-        self._unindexed_bytes = 0
+        self.index_after = self.size + self.index_interval_bytes
 
     def truncate_bytes(self, size: int) -> None:
         self.file.truncate(size)
@@ -544,7 +545,7 @@ class Segment:
         self._moved()
 
     def _moved(self) -> None:
-        self._index_room = 0
+        self.unsettle()
         self.offset_index.file.moved(self.path(INDEX_SUFFIX))
         self.time_index.file.moved(self.path(TIME_INDEX_SUFFIX))
         self.txn_index.moved(self.path(TXN_INDEX_SUFFIX))

@@ -82,7 +82,9 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
                     if checked.error is not ErrorCode.NONE:
                         raise PartitionUnavailable(checked.error, checked.message)  # noqa: TRY301 - as above
                     guard = checked.guard
-                info = partition.append(batches or memoryview(b""), verification_guard=guard)
+                first_offset, last_offset, append_time = partition.append(
+                    batches or memoryview(b""), verification_guard=guard
+                )
             except PartitionUnavailable as error:
                 failed = True
                 of_topic.append(ProduceOutcome(index, error.code, error_message=error.message))
@@ -90,10 +92,9 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
                 failed = True
                 of_topic.append(_refused(partition, error))
             else:
-                of_topic.append(
-                    ProduceOutcome(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
-                )
-                appended.append((partition, info.last_offset + 1, info.needs_flush))
+                log = partition.log
+                of_topic.append(ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset))
+                appended.append((partition, last_offset + 1, log.needs_flush))
         if of_topic:
             outcomes.append((topic, of_topic))
     if acks == 0:
