@@ -27,6 +27,8 @@ class Chunk(NamedTuple):
     data: bytes  # begins with a batch, and may end with a part of one
     batches: list[BatchFields]  # of the whole ones
     size: int  # of these together
+    record_count: int  # likewise
+    attributes: int  # what is set in any of them
 
 
 def read_chunks(segment: Segment, position: int, *, check_crcs: bool) -> Iterator[Chunk]:
@@ -50,10 +52,10 @@ def _split(segment: Segment, position: int, data: bytes, check_crcs: bool) -> Ch
     batches: list[BatchFields] = []
     view = memoryview(data)
     size = len(data)
-    at = 0
+    at = record_count = all_attributes = 0
     while size - at >= HEADER_BYTES:
         fields: BatchFields = _read_fields(data, at)
-        _, length, magic, crc, _, delta, _, count = fields
+        _, length, magic, crc, attributes, delta, _, count = fields
         end = at + LOG_OVERHEAD_BYTES + length
         if end > size:
             break
@@ -66,8 +68,10 @@ def _split(segment: Segment, position: int, data: bytes, check_crcs: bool) -> Ch
         ):
             check_batch(segment, position + at, view[at:end])
         batches.append(fields)
+        record_count += count
+        all_attributes |= attributes
         at = end
-    return Chunk(data, batches, at)
+    return Chunk(data, batches, at, record_count, all_attributes)
 
 
 def check_batch(segment: Segment, position: int, batch: memoryview) -> None:

@@ -124,11 +124,11 @@ class CleanFilter:
         slot = bisect_left(marks, chunk.batches[0][0] << 1)
         indexed: list[AbortedTxn] = []
         run_start = run_end = end = 0  # the run: bytes that stay as they are, and were not copied yet
+        single_records = 0  # that stay as they are
         for base_offset, length, _, _, attributes, delta, max_timestamp, count in chunk.batches:
             start = end
             end += LOG_OVERHEAD_BYTES + length
             last_offset = base_offset + delta
-            stats.records_read += count
             stays = False
             if not attributes & _OF_TRANSACTIONS and base_offset >= first_offset and last_offset <= latest_offset:
                 mark = marks[slot]
@@ -141,7 +141,7 @@ class CleanFilter:
                 elif count == 1 and not mark & 1:
                     stays = True
                     slot += 1
-                    stats.records_written += 1
+                    single_records += 1
             if not stays:
                 batch = memoryview(data)[start:end]
                 kept = self._clean(batch, indexed)
@@ -159,6 +159,8 @@ class CleanFilter:
             output.batches.append((output.size + start - run_start, end - start, last_offset, max_timestamp))
         output.add_bytes(data[run_start:run_end])
         stats.bytes_read += chunk.size
+        stats.records_read += chunk.record_count
+        stats.records_written += single_records
         return indexed
 
     def _clean(self, batch: memoryview, indexed: list[AbortedTxn]) -> bytearray | memoryview | None:

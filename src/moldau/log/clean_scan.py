@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
+from moldau.log.clean_chunks import BatchFields
 from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Codec, CorruptBatch, compress
-from moldau.records.batch import HEADER, renew_crc
+from moldau.records.batch import HEADER, MAGIC, MIN_BATCH_LENGTH, renew_crc
 from moldau.records.varint import HIGH_BITS, LOW_BITS, ZIGZAG, read_length, read_varint, read_varlong
 
 SHORT_KEY_BYTES = 47
@@ -37,26 +38,28 @@ def no_records(body: bytes) -> ScannedRecords:
 def scan_records(body: bytes, count: int, base_offset: int) -> ScannedRecords:
     """Every record of an expanded batch. CorruptBatch if they do not fill it exactly."""
     found = no_records(body)
-    scan_batches(found, [(0, len(body), count, base_offset)])
+    as_batch: BatchFields = (base_offset, len(body) + MIN_BATCH_LENGTH, MAGIC, 0, 0, 0, 0, count)
+    scan_batches(found, [as_batch], -HEADER_BYTES)
     return found
 
 
-def scan_batches(found: ScannedRecords, batches: Iterable[tuple[int, int, int, int]]) -> None:
-    """Add the records of batches: where these begin and end in the body, how many there are, the base offset."""
+def scan_batches(found: ScannedRecords, batches: Iterable[BatchFields], start: int) -> None:
+    """Add the records of batches that follow each other in the body, the first at `start`."""
     try:
-        _scan(found, batches)
+        _scan(found, batches, start)
     except LookupError:
         raise CorruptBatch("a record reaches beyond its batch, or has a negative length") from None
 
 
-def _scan(found: ScannedRecords, batches: Iterable[tuple[int, int, int, int]]) -> None:
+def _scan(found: ScannedRecords, batches: Iterable[BatchFields], batch_end: int) -> None:
     """The hot loop of compaction, hence inlined: varints of one or two bytes are read through tables."""
     low_bits, high_bits, zigzag = LOW_BITS, HIGH_BITS, ZIGZAG
     body = found.body
     add_mark, add_key, add_end = found.marks.append, found.keys.append, found.ends.append
     add_timestamp = found.timestamp_deltas.append
-    for start, size, count, base_offset in batches:
-        position, base_mark = start, base_offset << 1
+    for base_offset, batch_length, _, _, _, _, _, count in batches:
+        position, base_mark = batch_end + HEADER_BYTES, base_offset << 1
+        batch_end += LOG_OVERHEAD_BYTES + batch_length
         for _ in repeat(None, count):
             byte = body[position]
             if byte < 0x80:
@@ -99,14 +102,14 @@ def _scan(found: ScannedRecords, batches: Iterable[tuple[int, int, int, int]]) -
                 key_end = position + max(length, 0)
                 found.odd_keys.append(len(found.keys))
                 add_key(body[position:key_end] if length >= 0 else None)
-            if mark & 1 or not key_end < end <= size:
+            if mark & 1 or not key_end < end <= batch_end:
                 raise CorruptBatch("the fields of a record do not fit its declared length")
             # The value's length: negative, which is odd in its first byte, means null.
             add_mark(mark + (body[key_end] & 1))
             add_end(end)
             position = end
-        if position != size:
-            raise CorruptBatch(f"{size - position} bytes follow the last of {count} records")
+        if position != batch_end:
+            raise CorruptBatch(f"{batch_end - position} bytes follow the last of {count} records")
 
 
 def rebuild(header: BatchHeader, scanned: ScannedRecords, kept: Sequence[bool]) -> bytearray:

@@ -14,7 +14,7 @@ swap is ordered so that recovery can finish or undo it at any point: `.cleaned` 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moldau.log.clean_chunks import Chunk, CleanOutput, read_chunks
+from moldau.log.clean_chunks import BatchFields, Chunk, CleanOutput, read_chunks
 from moldau.log.clean_filter import CleanFilter, CleanStats, TransactionState
 from moldau.log.clean_scan import no_records, scan_batches, scan_records
 from moldau.log.cleanable import LogToClean
@@ -30,7 +30,7 @@ from moldau.log.segments import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.log.throttle import UNLIMITED_BYTES_PER_SECOND, Throttle
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.txn_index import AbortedTxn
-from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, CorruptBatch, RecordsError, read_header
+from moldau.records import LOG_OVERHEAD_BYTES, CorruptBatch, RecordsError, read_header
 from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG
 from moldau.records.reader import read_body
 from moldau.seams import Disk
@@ -157,38 +157,47 @@ class CleanJob:
     def _map_chunk(self, chunk: Chunk, transactions: TransactionState) -> bool:
         """Whether all of it went into the map; that ends with a batch. Plain batches are put there together."""
         newest = self._map
+        if not chunk.attributes & _NOT_PLAIN and chunk.record_count < newest.max_entries - len(newest):
+            self._map_plain(chunk.data, chunk.batches, 0)
+            return True
+        plain: list[BatchFields] = []  # not mapped yet, from `plain_start` to `end`
         room = newest.max_entries - len(newest)
-        plain: list[tuple[int, int, int, int]] = []
-        end = 0
-        for base_offset, length, _, _, attributes, delta, _, count in chunk.batches:
-            start = end
-            end += LOG_OVERHEAD_BYTES + length
+        plain_start = end = 0
+        for fields in chunk.batches:
             if room <= 0:  # perhaps: keys may come twice
-                self._map_plain(chunk.data, plain)
-                plain = []
+                self._map_plain(chunk.data, plain, plain_start)
+                plain, plain_start = [], end
                 room = newest.max_entries - len(newest)
                 if room <= 0:
                     return False
+            base_offset, length, _, _, attributes, delta, _, count = fields
+            start = end
+            end += LOG_OVERHEAD_BYTES + length
             if attributes & _NOT_PLAIN:
-                self._map_plain(chunk.data, plain)
-                plain = []
+                self._map_plain(chunk.data, plain, plain_start)
+                plain, plain_start = [], end
                 self._map_special(memoryview(chunk.data)[start:end], transactions)
+                newest.latest_offset = base_offset + delta
                 room = newest.max_entries - len(newest)
             else:
-                plain.append((start + HEADER_BYTES, end, count, base_offset))
+                plain.append(fields)
                 room -= count
-            newest.latest_offset = max(newest.latest_offset, base_offset + delta)
-        self._map_plain(chunk.data, plain)
+        self._map_plain(chunk.data, plain, plain_start)
         return True
 
-    def _map_plain(self, data: bytes, batches: list[tuple[int, int, int, int]]) -> None:
+    def _map_plain(self, data: bytes, batches: list[BatchFields], start: int) -> None:
+        """Batches that follow each other in `data`."""
+        if not batches:
+            return
         found = no_records(data)
         try:
-            scan_batches(found, batches)
+            scan_batches(found, batches, start)
         except CorruptBatch as error:
-            message = f"a batch between offsets {batches[0][3]} and {batches[-1][3]} cannot be cleaned: {error}"
+            message = f"a batch between offsets {batches[0][0]} and {batches[-1][0]} cannot be cleaned: {error}"
             raise CorruptRecord(message) from error
         self._map.put_batch(found)
+        base_offset, _, _, _, _, delta, _, _ = batches[-1]
+        self._map.latest_offset = base_offset + delta
 
     def _map_special(self, batch: memoryview, transactions: TransactionState) -> None:
         """A batch that is compressed or belongs to a transaction."""
