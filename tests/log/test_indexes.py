@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from moldau.log import offset_index as offset_index_module
 from moldau.log.errors import CorruptIndex
-from moldau.log.offset_index import WARM_ENTRIES, OffsetIndex
+from moldau.log.index_file import WARM_BYTES
+from moldau.log.offset_index import ENTRY_BYTES, OffsetIndex
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import AbortedTxn, TxnIndex
 from tests.support.sim_disk import SimDisk
+
+WARM_ENTRIES = WARM_BYTES // ENTRY_BYTES
 
 PAGE_BYTES = 4096
 

@@ -1,9 +1,7 @@
 """The sparse offset index: relative offset (4 bytes) to file position (4 bytes), one entry every few KiB of log.
 
 An entry names the last offset of a batch and where that batch starts, so the scan for an offset starts at the entry
-at or below it and finds the batch within `index.interval.bytes`. Entries only grow. A lookup is a binary search that
-tries the last 8 KiB of entries first (the warm section): consumers read near the end, so those pages are in memory,
-while a plain binary search would touch a few cold ones whenever the midpoints move.
+at or below it and finds the batch within `index.interval.bytes`. Entries only grow.
 """
 
 import struct
@@ -13,7 +11,6 @@ from moldau.log.index_file import IndexFile
 from moldau.seams import Disk
 
 ENTRY_BYTES = 8
-WARM_ENTRIES = 8192 // ENTRY_BYTES
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _ENTRY = struct.Struct(">II")
@@ -47,7 +44,7 @@ class OffsetIndex:
     def bounds(self, offset: int) -> tuple[int, int]:
         """Between which positions the batch holding `offset` begins, both included; -1 if there is no upper one."""
         file = self.file
-        slot = self._slot(offset - self.base_offset)
+        slot = file.slot_of(offset - self.base_offset, _read_key)
         lower: int = _read_entry(file.view, slot * ENTRY_BYTES)[1] if slot >= 0 else 0
         slot += 1
         return lower, _read_entry(file.view, slot * ENTRY_BYTES)[1] if slot < file.count else -1
@@ -63,28 +60,7 @@ class OffsetIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Forget entries at or above `offset`."""
-        slot = self._slot(offset - self.base_offset)
+        slot = self.file.slot_of(offset - self.base_offset, _read_key)
         if slot >= 0 and self.entry(slot)[0] == offset:
             slot -= 1
         self.file.truncate(slot + 1)
-
-    def _slot(self, relative_offset: int) -> int:
-        """The last slot whose offset is at or below the given one; -1 if there is none."""
-        count = self.file.count
-        if not count:
-            return -1
-        view = self.file.view
-        warm = count - 1 - WARM_ENTRIES
-        if warm < 0 or _read_key(view, warm * ENTRY_BYTES)[0] <= relative_offset:
-            low, high = max(warm, 0), count - 1
-        else:
-            low, high = 0, warm - 1
-        if _read_key(view, low * ENTRY_BYTES)[0] > relative_offset:
-            return -1
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if _read_key(view, middle * ENTRY_BYTES)[0] > relative_offset:
-                high = middle - 1
-            else:
-                low = middle
-        return low

@@ -12,7 +12,6 @@ from moldau.log.index_file import IndexFile
 from moldau.seams import Disk
 
 ENTRY_BYTES = 12
-WARM_ENTRIES = 8192 // ENTRY_BYTES
 NO_TIMESTAMP = -1
 
 _ENTRY = struct.Struct(">qI")
@@ -65,7 +64,7 @@ class TimeIndex:
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or before `timestamp`; the start of the segment if there is none."""
-        slot = self._slot(timestamp)
+        slot = self.file.slot_of(timestamp, _read_key)
         return self.entry(slot) if slot >= 0 else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -79,23 +78,3 @@ class TimeIndex:
     def reset(self) -> None:
         self.file.truncate(0)
         self._last = None
-
-    def _slot(self, timestamp: int) -> int:
-        count = self.file.count
-        if not count:
-            return -1
-        view = self.file.view
-        warm = count - 1 - WARM_ENTRIES
-        if warm < 0 or _read_key(view, warm * ENTRY_BYTES)[0] <= timestamp:
-            low, high = max(warm, 0), count - 1
-        else:
-            low, high = 0, warm - 1
-        if _read_key(view, low * ENTRY_BYTES)[0] > timestamp:
-            return -1
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if _read_key(view, middle * ENTRY_BYTES)[0] > timestamp:
-                high = middle - 1
-            else:
-                low = middle
-        return low
