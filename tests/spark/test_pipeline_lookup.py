@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from moldau.cli.app import app
 from moldau.spark.pipelines import loads, start
-from tests.support.clients import fresh
+from tests.support.clients import fresh, read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +20,12 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def test_a_table_is_as_new_as_the_batch_that_reads_it(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> None:
-    orders, people = fresh("orders"), fresh("people")
+    orders, people, letters = fresh("orders"), fresh("people"), fresh("letters")
     pipeline = loads(
         f"""
 name: lookup
 checkpoint: checkpoint
+dead_letters: {letters}
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 sources:
   orders: {{topic: {orders}, parse: {{format: json, schema: "order_id long, who long", on_error: drop}}}}
@@ -58,6 +59,8 @@ sinks:
                 with sqlite3.connect(tmp_path / "out.db") as connection:
                     with_names = dict(connection.execute("SELECT order_id, name FROM named").fetchall())
     assert with_names == {0: "amy", 1: "ann", 2: None, 3: None}
+    told = [letter.value() for letter in read_all(bootstrap, letters)]
+    assert told == [b"{"], "what cannot be parsed is told once, and the tombstone is nothing to tell"
 
 
 def test_the_plan_of_every_query_is_shown_and_nothing_is_written(spark: "SparkSession", tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _lines(pipeline: model.Pipeline, graph: Graph) -> Iterator[str]:
         yield f"  → {_sink(sink)}"
     for name, part in graph.sources.items():
         parse = getattr(part.item, "parse", None)
-        if name in used and parse is not None and parse.on_error == "dead_letter" and is_stream(part.item):
+        if name in used and parse is not None and parse.on_error == "dead_letter":
             yield ""
             yield f"query dead-letters-{name}: bad records of {name} → topic {pipeline.dead_letter_topic}, exactly once"
     unused = [name for name in (*graph.sources, *graph.steps) if name not in used]

@@ -122,8 +122,9 @@ def _topic(
     if how.on_error == "fail":
         return Opened(parse.good(parse.failing(frame), source.metadata))
     rows = parse.good(frame, source.metadata)
-    if how.on_error == "drop" or as_table:
+    if how.on_error == "drop":
         return Opened(rows)
+    # Of a table's topic too, the bad records are told as they come: each once, not with every reading of the table.
     options = topic_options(pipeline, source, headers=True)
     options["kafka.group.id"] = group
     again = spark.readStream.format("moldau").options(**_start_options(source) | options).load()

@@ -103,7 +103,10 @@ def _topic_options(
             case model.TopicSink():
                 sink_options.sink_options(sinks.topic_options(pipeline, item))
             case model.TopicSource(as_table=True):
-                options.parse_batch_options(sources.topic_options(pipeline, item, headers=False))
+                given = sources.topic_options(pipeline, item, headers=False)
+                options.parse_batch_options(given)
+                if item.parse is not None and item.parse.on_error == "dead_letter":
+                    options.parse_stream_options(given)  # the dead letters of a table are a stream
             case _:
                 options.parse_stream_options(sources.topic_options(pipeline, item, headers=False))
     except options.OptionError as error:
