@@ -110,6 +110,13 @@ def with_magic(magic: int) -> bytearray:
     return data
 
 
+def with_wrong_length(by: int) -> bytearray:
+    """The checksum does not cover it."""
+    data = batch([b"a"])
+    data[8:12] = (len(data) - 12 + by).to_bytes(4, "big")
+    return data
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -122,6 +129,8 @@ def with_magic(magic: int) -> bytearray:
         (with_magic(3), CorruptRecord),
         (batch([b"a"]) + batch([b"b"]), NotOneBatch),
         (batch([b"a"], base_offset=5), InvalidRecord),
+        (with_wrong_length(1), NotOneBatch),
+        (with_wrong_length(-1), CorruptRecord),
         (with_header(batch([b"a"]), record_count=0), InvalidRecord),
         (with_header(batch([b"a"]), last_offset_delta=1), InvalidRecord),
         (with_header(batch([b"a"]), producer_id=3), InvalidRecord),

@@ -202,7 +202,7 @@ class GrowingLog:
             or delta != count - 1
             or size > segment.batch_bytes_max
             or end > segment.bytes_max
-            or last_offset > segment.last_offset_max
+            or last_offset > segment.offset_max
             or timestamp > segment.timestamp_max
             or leader_epoch != segment.leader_epoch
             or file is None
@@ -271,8 +271,7 @@ class GrowingLog:
                 self.epochs.assign(leader_epoch, base_offset)
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
             segment.append(buffer, size, last_offset, max_timestamp)
-            flush_offset = self._durability.flushed_offset + config.flush_messages
-            segment.settle(config, leader_epoch, now_ms, flush_offset)
+            segment.settle(config, leader_epoch, now_ms)
             self._settled = segment
             self.log_end_offset = last_offset + 1
             if has_producer:

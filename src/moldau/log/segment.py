@@ -65,7 +65,6 @@ class Segment:
         "index_interval_bytes",
         "indexed_timestamp",
         "largest",
-        "last_offset_max",
         "leader_epoch",
         "offset_index",
         "offset_max",
@@ -112,9 +111,8 @@ class Segment:
         self.suffix = suffix
         self.base_offset = base_offset
         self.offset_max = base_offset + MAX_RELATIVE_OFFSET
-        self.batch_bytes_max = -1  # see `settle`, as for the next four
+        self.batch_bytes_max = -1  # see `settle`, as for the next three
         self.bytes_max = 0
-        self.last_offset_max = -1
         self.timestamp_max = NO_TIMESTAMP
         self.leader_epoch = -1
         self.created_ms = created_ms
@@ -216,18 +214,18 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset > self.offset_max
 
-    def settle(self, config: LogConfig, leader_epoch: int, now_ms: int, flush_offset: int) -> None:
+    def settle(self, config: LogConfig, leader_epoch: int, now_ms: int) -> None:
         """Note within which limits batches of this leader may follow one that was just appended without another look at
-        the settings, the clock, the time to roll, the space for offsets and the time to flush, which is at
-        `flush_offset`. Holds until `unsettle`; meanwhile files are open, and indexes have room.
+        the settings, the clock, the time to roll and the room in the indexes. Holds until `unsettle`; meanwhile files
+        are open.
 
         (A batch is too new for the clock if it is `after.max` ahead; a clock goes on, so what was not too new for an
         earlier moment is not for a later one.)"""
         first = self.first_timestamp
-        if first is not None and first >= 0 and self.offsets.count < self.index_end and not self.index_full:
+        if first is not None and first >= 0 and not self.index_full:
             self.batch_bytes_max = config.plain_bytes_max
-            self.bytes_max = config.segment_bytes
-            self.last_offset_max = min(self.offset_max, flush_offset - 2)
+            has_index_room = self.offsets.count < self.index_end
+            self.bytes_max = config.segment_bytes if has_index_room else min(config.segment_bytes, self.index_after)
             roll_ms = first + config.max_segment_ms - self.roll_jitter_ms
             self.timestamp_max = min(roll_ms, now_ms + config.message_timestamp_after_max_ms)
             self.leader_epoch = leader_epoch
@@ -463,7 +461,6 @@ class Segment:
         self.seal()
 
     def reset_indexes(self) -> None:
-        self.unsettle()
         self.offset_index.file.truncate(0)
         self.time_index.reset()
         self.indexed_timestamp = None
@@ -473,7 +470,6 @@ class Segment:
     def index_batches(self, batches: Iterable[IndexedBatch], start: int = 0) -> None:
         """Index batches that are in the file from `start` on, as if they had just been appended. They may be small and
         many, so what is counted is kept in locals between entries."""
-        self.unsettle()
         offsets, times = self.offset_index, self.time_index
         largest, offset_of_largest = self.largest or self.max_timestamp
         after, interval = self.index_after, self.index_interval_bytes
