@@ -116,6 +116,7 @@ def test_batches_of_any_shape_side_by_side(
     expected = newest([r for r in before if r.offset < active])
     assert below == sorted(expected.values(), key=lambda r: r.offset)
     assert job.stats.bytes_written == sum(s.size for s in log.segments[:-1])
+    assert job.stats.records_written == len(below)
     for producer_id, sequence in sequences.items():
         with pytest.raises(OutOfOrderSequence):
             log.append_as_leader(batch([(b"k", b"v")], producer=(producer_id, 0, sequence + 1)), 1)
