@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 
 from moldau.spark.pipelines import Pipeline, database_sink, loads, start
 from moldau.spark.pipelines.database_source import DatabaseDataSource
 from tests.interop.peers.databases import mariadb, postgresql
+from tests.interop.peers.outage import Outage
+from tests.support.clients import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,3 +236,47 @@ def test_a_number_that_commits_late_is_not_missed(url: str, engine: Engine) -> N
             found += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
         offset = end
     assert found == [(1, "slow"), (2, "quick"), (3, "quick"), (4, "quick")]
+
+
+def test_a_database_that_goes_away_is_waited_for(
+    spark: "SparkSession", url: str, engine: Engine, tmp_path: Path
+) -> None:
+    """In the midst of a stream from one of its tables to another: no row is lost, and none comes twice."""
+    execute(engine, "CREATE TABLE events (id BIGINT PRIMARY KEY, name VARCHAR(20))")
+
+    def insert(first: int, count: int) -> None:
+        rows = ", ".join(f"({number}, 'number {number}')" for number in range(first, first + count))
+        execute(engine, f"INSERT INTO events VALUES {rows}")
+
+    def wait_for_rows(count: int) -> None:
+        wait_for(lambda: query(engine, "SELECT count(*) FROM copied") == [(count,)], f"{count} rows", 90)
+
+    def through(way: Outage) -> str:
+        return make_url(url).set(port=way.port).render_as_string(hide_password=False)
+
+    insert(1, 100)
+    execute(engine, "CREATE TABLE copied (id BIGINT, name VARCHAR(60))")
+    port = make_url(url).port or 0
+    with Outage(port) as way_in, Outage(port) as way_out:
+        pipeline = loads(
+            f"""
+name: outage
+checkpoint: checkpoint
+sources:
+  events: {{database: "{through(way_in)}", table: events, cursor: id, settle: 0 seconds, rows_per_batch: 30}}
+sinks:
+  - {{database: "{through(way_out)}", table: copied}}
+""",
+            "p.yaml",
+            folder=str(tmp_path),
+        )
+        with start(pipeline, spark) as running:
+            wait_for_rows(100)
+            for first, way in ((101, way_in), (201, way_out)):
+                way.cut()
+                insert(first, 100)
+                running.wait(3)
+                way.heal()
+                wait_for_rows(first + 99)
+    assert query(engine, "SELECT id FROM copied ORDER BY id") == [(number,) for number in range(1, 301)]
+    execute(engine, "DROP TABLE events", "DROP TABLE copied")

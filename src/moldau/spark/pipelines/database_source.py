@@ -31,19 +31,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from moldau.spark.pipelines.database_outage import Patience
+
 FORMAT = "moldau-database"
 _CHUNK_ROWS = 5_000
-_SECONDS = {"microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600, "day": 86400}
-
-
-def settle_seconds(duration: str) -> float:
-    """`2 seconds` as a number."""
-    words = duration.split()
-    return sum(float(number) * _SECONDS[unit.rstrip("s")] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 class DatabaseDataSource(DataSource):
-    """`format("moldau-database")`: options url, query, table, cursor, settle (seconds), rows (of a batch)."""
+    """`format("moldau-database")`: options url, query, table, cursor, settle and outage in seconds, rows of a batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -202,6 +197,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = dict(options), schema
         self._seen: deque[tuple[float, int]] = deque()
         self._last: int | None = None
+        self._patience = Patience(float(options.get("outage", "0")))
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"cursor": -1}
@@ -226,8 +222,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from sqlalchemy import text
 
         query = f"SELECT max({self._options['cursor']}) FROM ({self._options['query']}) q"  # noqa: S608 - the user's own
-        with _engine(self._options["url"]).connect() as connection:
-            found = connection.execute(text(query)).scalar()
+        found = self._ask(text(query), {})
         if found is not None and int(found) != found:
             raise ValueError(
                 f"the cursor {self._options['cursor']!r} is {found!r}: it has to be a whole number that only grows, "
@@ -255,16 +250,28 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"SELECT max({cursor}) FROM (SELECT {cursor} FROM ({self._options['query']}) q "  # noqa: S608 - the user's own
             f"WHERE {cursor} > :after AND {cursor} <= :end ORDER BY {cursor} LIMIT {rows}) p"
         )
-        with _engine(self._options["url"]).connect() as connection:
-            found = connection.execute(text(query), {"after": after, "end": end}).scalar()
+        found = self._ask(text(query), {"after": after, "end": end})
         return end if found is None else int(found)
+
+    def _ask(self, query: Any, values: dict[str, int]) -> Any:
+        engine = _engine(self._options["url"])
+
+        def ask() -> Any:
+            with engine.connect() as connection:
+                return connection.execute(query, values).scalar()
+
+        return self._patience.outlast(engine, ask)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [_Range(int(start["cursor"]), int(end["cursor"]))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        """All rows of the range before the first is passed on: if the database goes away, they are asked for again."""
         assert isinstance(partition, _Range)
-        return _read(self._options, self._schema, partition)
+        patience = Patience(float(self._options.get("outage", "0")), has_answered=True)  # the driver has just asked it
+        yield from patience.outlast(
+            _engine(self._options["url"]), lambda: list(_read(self._options, self._schema, partition))
+        )
 
     def commit(self, end: dict[str, int]) -> None:
         """Rows stay where they are; who wants them gone deletes what is older than the checkpoint."""

@@ -14,12 +14,11 @@ from typing import Any
 
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.document import Entry, Map, Scalar, Sequence, Tree, parse
+from moldau.spark.pipelines.durations import is_duration
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, Where, did_you_mean
 from moldau.spark.pipelines.model import Pipeline
 from moldau.spark.pipelines.schema import SchemaError, parse_schema
 
-_UNITS = r"(?:microseconds?|milliseconds?|seconds?|minutes?|hours?|days?|weeks?)"
-_DURATION = re.compile(rf"\d+(?:\.\d+)? {_UNITS}(?: \d+(?:\.\d+)? {_UNITS})*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -238,7 +237,7 @@ class _Reader:
 
     def duration(self, node: Tree, key: str) -> str:
         found = self.text(node, key)
-        if found and not _DURATION.fullmatch(found):
+        if found and not is_duration(found):
             self.say(node.mark, f"`{key}`: {found!r} is not a length of time", "write `10 seconds` or `5 minutes`")
         return found
 

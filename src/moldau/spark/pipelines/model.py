@@ -167,6 +167,7 @@ class Watermark:
 METADATA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _PARSE_ABOUT = "how a value becomes columns; without it the columns are the record's own"
 _WATERMARK_ABOUT = "how late data may be, by which column"
+_OUTAGE_ABOUT = "how long a database that has answered may be away before the query ends"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -225,6 +226,7 @@ class DatabaseSource:
         "a column that only grows (an identity, a sequence): new rows become a stream; without it, static"
     )
     settle: str = duration("how long to wait for transactions that took a smaller cursor but commit later", "2 seconds")
+    outage: str = duration(_OUTAGE_ABOUT, "2 minutes")
     rows_per_batch: int = number("at most so many rows in a batch", 10_000)
     schema: str = schema("columns and types; without it, asked of the database")
     where: Where = where()
@@ -498,6 +500,7 @@ class DatabaseSink:
     table: str = text("the table; made if it is not there")
     key: tuple[str, ...] = words("columns that tell a row: a row that is there is updated; without, rows are inserted")
     delete_when: str = text("a SQL condition; rows for which it holds are deleted by their key")
+    outage: str = duration(_OUTAGE_ABOUT, "2 minutes")
     mode: str = choice(_MODE_ABOUT, "append", *MODES)
     every: str = duration(_EVERY_ABOUT)
     name: str = text(_SINK_NAME_ABOUT)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from moldau.spark.pipelines import model
+from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.parse import EXTRA
 from moldau.spark.pipelines.sources import kafka_options
@@ -213,11 +214,13 @@ def _database(sink: model.DatabaseSink) -> WriteBatch:
     from sqlalchemy import create_engine
 
     from moldau.spark.pipelines import database_sink
+    from moldau.spark.pipelines.database_outage import Patience
 
     engine = create_engine(sink.database)
+    patience = Patience(seconds_of(sink.outage))
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        try:
+        def write_once() -> None:
             database_sink.write_batch(
                 rows,
                 engine,
@@ -228,6 +231,9 @@ def _database(sink: model.DatabaseSink) -> WriteBatch:
                 delete_when=sink.delete_when,
                 replace=sink.mode == "complete",
             )
+
+        try:
+            patience.outlast(engine, write_once)
         finally:
             engine.dispose()  # batches may be minutes apart; idle connections are not kept from others
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from moldau.spark.pipelines import model, parse, store, topic_table
+from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.schema import parse_schema
@@ -224,14 +225,15 @@ def _files(spark: SparkSession, pipeline: model.Pipeline, source: model.FileSour
 
 
 def _database(spark: SparkSession, source: model.DatabaseSource) -> DataFrame:
-    from moldau.spark.pipelines.database_source import FORMAT, settle_seconds
+    from moldau.spark.pipelines.database_source import FORMAT
 
     options = {
         "url": source.database,
         "query": source.query or f"SELECT * FROM {source.table}",  # noqa: S608 - the user's own table
         "table": source.table,
         "cursor": source.cursor,
-        "settle": str(settle_seconds(source.settle)),
+        "settle": str(seconds_of(source.settle)),
+        "outage": str(seconds_of(source.outage)),
         "rows": str(source.rows_per_batch),
     }
     reader: Any = spark.readStream if source.cursor else spark.read
