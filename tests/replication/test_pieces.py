@@ -1,6 +1,6 @@
 """The small pieces: fetch sessions, the choice of a replica to read from, throttles."""
 
-from moldau.replication.follower import Next, Resume, decide, resume_offset
+from moldau.replication.follower import FollowedPartition, Next, Resume, decide, resume_offset
 from moldau.replication.leader import LeaderState, Role
 from moldau.replication.selection import ReplicaView, closest_replica
 from moldau.replication.session import FetchPlan, FetchWish, FollowerSession, Key
@@ -89,6 +89,18 @@ def test_answers_are_sorted_out() -> None:
     assert decide(ErrorCode.FENCED_LEADER_EPOCH, None) is Next.STOP
     assert decide(ErrorCode.UNKNOWN_LEADER_EPOCH, None) is Next.BACK_OFF
     assert decide(ErrorCode.UNKNOWN_TOPIC_ID, None) is Next.BACK_OFF
+
+
+def test_a_leader_that_refuses_is_asked_again_soon_and_then_ever_later() -> None:
+    followed = FollowedPartition(leader_epoch=1, fetch_offset=0, last_fetched_epoch=-1)
+    pauses = []
+    for _ in range(10):
+        followed.refused(now_ms=500, backoff_ms=1000)
+        pauses.append(followed.ready_at_ms - 500)
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
+    followed.refusals = 0
+    followed.refused(now_ms=500, backoff_ms=5)
+    assert followed.ready_at_ms == 505, "never longer than the setting says"
 
 
 def test_where_to_go_on_when_the_offset_is_not_in_the_leaders_log() -> None:

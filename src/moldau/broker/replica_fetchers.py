@@ -357,6 +357,7 @@ class _Fetcher:
             self._failed(followed, error)
             return False
         state.lag = max(0, result.high_watermark - partition.log.log_end_offset)
+        state.refusals = 0
         if records:
             followed.catch_up()
             if self._is_throttled(partition):
@@ -372,7 +373,10 @@ class _Fetcher:
 
     def _set_aside(self, followed: _Followed, error: ErrorCode, *, is_over: bool) -> None:
         _log.debug("%r: broker %d answered %s", followed.partition, self.leader_id, error.name)
-        followed.state.ready_at_ms = _NEVER if is_over else self._broker.clock.monotonic_ms() + self._backoff_ms
+        if is_over:
+            followed.state.ready_at_ms = _NEVER
+        else:
+            followed.state.refused(self._broker.clock.monotonic_ms(), self._backoff_ms)
 
     def _cut(self, cuts: Iterable[tuple[_Followed, int]]) -> None:
         """Truncate: one checkpoint per dir for all of them."""

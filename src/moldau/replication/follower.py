@@ -14,6 +14,7 @@ from typing import Protocol
 from moldau.wire.errors import ErrorCode
 
 UNDEFINED_EPOCH = -1
+_FIRST_BACKOFF_MS = 10.0
 
 
 class EpochHistory(Protocol):
@@ -50,10 +51,18 @@ class FollowedPartition:
     # How far behind the leader's high watermark; None before the first answer.
     lag: int | None = None
     ready_at_ms: float = float("-inf")
+    refusals: int = 0  # since the leader last answered with what was asked for
 
     @property
     def is_in_sync(self) -> bool:
         return self.lag is not None and self.lag <= 0
+
+    def refused(self, now_ms: float, backoff_ms: float) -> None:
+        """Set it aside. Not for long at first: the leader may just not have heard yet that it is the leader."""
+        pause_ms = min(backoff_ms, _FIRST_BACKOFF_MS * 2**self.refusals)
+        if pause_ms < backoff_ms:
+            self.refusals += 1
+        self.ready_at_ms = now_ms + pause_ms
 
 
 def decide(error_code: int, diverging_epoch: tuple[int, int] | None) -> Next:
