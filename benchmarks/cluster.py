@@ -31,10 +31,11 @@ from benchmarks.broker import KAFKA_JVM, PEER, QUIET, one_at_a_time_us, resident
 from benchmarks.rows import Row
 from moldau.broker.config.cluster import NodePorts, cluster_settings
 from moldau.records.builder import build_batch
+from moldau.testing.ports import free_ports
 from moldau.wire import ErrorCode, Message, apis, decode, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_response_header, encode_request_header
-from tests.interop.apache_kafka import ApacheKafkaCluster, free_ports
+from tests.interop.apache_kafka import ApacheKafkaCluster
 
 HOST = "127.0.0.1"
 NODES = 3

@@ -8,7 +8,6 @@ Invariant: a started node is stopped when its `with` block, or at the latest thi
 
 import atexit
 import base64
-import contextlib
 import socket
 import struct
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from moldau.testing.ports import free_ports
 from tests.interop.peers.workshop import PEERS, PeerError, build_once, require, run, tail
 
 KAFKA_VERSION = "4.3.1"
@@ -143,15 +143,6 @@ def run_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools, by script name (`kafka-topics`) or by class; a failure raises with its output."""
     return run(java_command(TOOLS.get(tool, tool), *arguments), stdin=stdin, timeout_s=timeout_s)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on right now. Another process may still be quicker: then try again."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for candidate in sockets:
-            candidate.bind((HOST, 0))
-        return [candidate.getsockname()[1] for candidate in sockets]
 
 
 def random_id() -> str:

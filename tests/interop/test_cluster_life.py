@@ -14,8 +14,9 @@ import pytest
 
 from moldau.log.checkpoints import read_meta_properties
 from moldau.seams import RealDisk
+from moldau.testing.ports import free_ports
 from tests.cluster.workload import Consuming, Producing, admin, check_nothing_lost, wait_until
-from tests.interop.apache_kafka import HOST, TOOLS, free_ports, java_command
+from tests.interop.apache_kafka import HOST, TOOLS, java_command
 from tests.interop.peers.workshop import run
 from tests.support.broker_process import QUICK, read_ready, spawn_serve
 

@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from moldau.broker.config import load_broker_config
 from moldau.broker.node import Node
+from moldau.testing.ports import free_ports
 from moldau.wire import messages as m
 from tests.cluster.workload import wait_until
-from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports, random_id, run_tool
+from tests.interop.apache_kafka import HOST, ApacheKafka, random_id, run_tool
 
 PARTITIONS = 6
 OURS = 3

@@ -14,12 +14,13 @@ from moldau.broker.node import Node
 from moldau.broker.quorum import MetadataQuorum
 from moldau.log.checkpoints import uuid_text
 from moldau.testing import Cluster
+from moldau.testing.ports import free_ports
 from moldau.wire import messages as m
 from tests.broker.quorum.members import World
 from tests.broker.quorum.test_quorum import run, topic
 from tests.broker.quorum.test_snapshots import OFTEN
 from tests.cluster.workload import create_topic, wait_until
-from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports, random_id, run_tool
+from tests.interop.apache_kafka import HOST, ApacheKafka, random_id, run_tool
 
 TROUBLE = ("Exception", "mismatch", "Mismatch", "not valid", "isvalid: false", "Could not")
 

@@ -18,8 +18,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.testing.ports import free_ports
 from tests.interop import spark_exactly_once_driver as exactly_once
-from tests.interop.apache_kafka import ApacheKafka, free_ports
+from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.spark_exactly_once import fill, run_to_the_end
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import create_topic, read_all, wait_for

@@ -19,7 +19,8 @@ from moldau.spark.client import ClientError, Disconnected
 from moldau.spark.sasl import AuthenticationFailed
 from moldau.spark.sink import make_stream_writer, write_at_least_once, write_exactly_once
 from moldau.spark.sink_options import sink_options
-from tests.interop.apache_kafka import HOST, ApacheKafka, free_ports
+from moldau.testing.ports import free_ports
+from tests.interop.apache_kafka import HOST, ApacheKafka
 from tests.net.certificates import Identity, as_pkcs8, make_identity
 from tests.spark.reading import batch_reader, options_of, rows, send
 from tests.support.clients import fresh, quiet, read_all

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from moldau.testing.ports import free_ports
+
 READY_SECONDS_MAX = 40.0
 # As in `moldau.testing`: a new group reads at once, and few coordinator partitions are opened.
 QUICK = {
@@ -93,9 +95,7 @@ def read_ready(process: subprocess.Popen[str]) -> str:
 
 def free_port() -> int:
     """A port that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 def resident_bytes(pid: int) -> int:

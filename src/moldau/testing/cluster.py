@@ -11,15 +11,14 @@ they left behind. For tests that kill processes, run `moldau cluster`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
-import socket
 import tempfile
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from moldau.testing.loop_thread import LoopThread
+from moldau.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -68,7 +67,7 @@ class AsyncCluster:
     async def start(self) -> Self:
         from moldau.broker.config.cluster import NodePorts, cluster_settings
 
-        ports = _free_ports(self._count * 2)
+        ports = free_ports(self._count * 2)
         pairs = [NodePorts(*ports[place : place + 2]) for place in range(0, len(ports), 2)]
         for number, each in enumerate(cluster_settings("127.0.0.1", pairs, self.data_dir), start=1):
             self.settings[number] = each | _DEFAULTS | self._settings
@@ -81,7 +80,7 @@ class AsyncCluster:
 
     async def add_broker(self, number: int, settings: Mapping[str, str] | None = None) -> None:
         """One more node, which is a broker only: the quorum stays what it is."""
-        (port,) = _free_ports(1)
+        (port,) = free_ports(1)
         first = next(iter(self.settings.values()))
         self.settings[number] = (
             first
@@ -200,12 +199,3 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Nobody's at this moment; the quorum must know its ports before it starts."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
