@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from moldau.spark import session
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.spark_connector import connector_jars
+from tests.interop.spark_jvm import end_jvm
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import Sent, quiet, read_all, send_confluent, wait_for
 
@@ -29,6 +30,7 @@ Options = dict[str, Any]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """With the connector's jars; the JVM is this module's own."""
+    end_jvm()
     config = {
         "spark.jars": ",".join(map(str, connector_jars())),
         "spark.sql.shuffle.partitions": "2",
@@ -37,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     running = session("interop", master="local[2]", config=config)
     yield running
     running.stop()
+    end_jvm()
 
 
 @pytest.fixture(params=["apache_kafka", "moldau"])
