@@ -19,7 +19,7 @@ from moldau.log.offset_map import ENTRY_BYTES, OffsetMap
 from moldau.log.throttle import Throttle
 from moldau.records import Codec, Record, build_batch, read_header
 from moldau.records.reader import read_body
-from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_context, sim_log
+from tests.log.helpers import KeyValue, ManualClock, batch, marker, read_records, sim_log
 from tests.support.sim_disk import SimDisk
 
 CONFIG = LogConfig(
@@ -28,21 +28,6 @@ CONFIG = LogConfig(
     cleanup_policy=frozenset({"compact"}),
     delete_retention_ms=1000,
 )
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    return SimDisk()
-
-
-@pytest.fixture
-def context(disk: SimDisk, clock: ManualClock) -> LogContext:
-    return sim_context(disk, clock)
 
 
 def append(log: PartitionLog, *records: KeyValue, codec: Codec = Codec.NONE) -> None:

@@ -40,21 +40,6 @@ from tests.support.sim_disk import SimDisk
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    return SimDisk()
-
-
-@pytest.fixture
-def context(disk: SimDisk, clock: ManualClock) -> LogContext:
-    return sim_context(disk, clock)
-
-
 def fill(log: PartitionLog, count: int, per_batch: int = 1, step_ms: int = 0) -> None:
     for number in range(count):
         timestamp = log.context.clock.wall_ms() if not step_ms else START_MS + number * step_ms

@@ -5,20 +5,10 @@ import pytest
 from moldau.log import LogConfig, LogContext, PartitionLog, RecoveryReport, open_log
 from moldau.log.cleanable import log_to_clean
 from moldau.log.cleaner import CleanJob
-from tests.log.helpers import START_MS, batch, read_records, sim_context, sim_log, values
+from tests.log.helpers import START_MS, batch, read_records, sim_log, values
 from tests.support.sim_disk import SimDisk
 
 CONFIG = LogConfig(segment_bytes=800, index_interval_bytes=100)
-
-
-@pytest.fixture
-def disk() -> SimDisk:
-    return SimDisk()
-
-
-@pytest.fixture
-def context(disk: SimDisk) -> LogContext:
-    return sim_context(disk)
 
 
 @pytest.fixture

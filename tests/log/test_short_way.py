@@ -2,11 +2,11 @@
 
 import pytest
 
-from moldau.log import LogConfig, PartitionLog
+from moldau.log import LogConfig, LogContext, PartitionLog
 from moldau.log.errors import RecordTooLarge, StorageError
 from moldau.records import read_header
 from moldau.records.batch import HEADER, renew_crc
-from tests.log.helpers import START_MS, ManualClock, batch, read_records, sim_context, sim_log, values
+from tests.log.helpers import START_MS, batch, read_records, sim_log, values
 from tests.support.sim_disk import SimDisk
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_ms=1000)
@@ -14,19 +14,9 @@ EPOCH = 3
 
 
 @pytest.fixture
-def disk() -> SimDisk:
-    return SimDisk()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def log(disk: SimDisk, clock: ManualClock) -> PartitionLog:
+def log(context: LogContext) -> PartitionLog:
     """Every batch but the first has an index entry, and the next one will take the short way."""
-    return settled(sim_log(sim_context(disk, clock), CONFIG))
+    return settled(sim_log(context, CONFIG))
 
 
 def settled(log: PartitionLog, timestamp: int = START_MS) -> PartitionLog:
@@ -51,8 +41,8 @@ def check_index(log: PartitionLog) -> None:
         assert [segment.offset_index.entry(slot) for slot in range(segment.offset_index.file.count)] == expected
 
 
-def test_a_batch_without_index_entry_leaves_the_indexes_alone(disk: SimDisk) -> None:
-    log = sim_log(sim_context(disk), LogConfig(index_interval_bytes=200))
+def test_a_batch_without_index_entry_leaves_the_indexes_alone(context: LogContext, disk: SimDisk) -> None:
+    log = sim_log(context, LogConfig(index_interval_bytes=200))
     append(log)
     assert is_settled(log)
     assert not disk.exists(log.active_segment.path(".index")), "a quiet partition has nothing mapped"
@@ -156,8 +146,8 @@ def test_time_to_roll(log: PartitionLog, timestamp: int) -> None:
     assert len(log.segments) == (1 if timestamp == START_MS + 1000 else 2)
 
 
-def test_indexes_that_fill_up(disk: SimDisk) -> None:
-    log = sim_log(sim_context(disk), LogConfig(index_interval_bytes=10, segment_index_bytes=80))
+def test_indexes_that_fill_up(context: LogContext) -> None:
+    log = sim_log(context, LogConfig(index_interval_bytes=10, segment_index_bytes=80))
     for number in range(40):
         append(log, timestamp=START_MS + number)
     assert len(log.segments) > 2
