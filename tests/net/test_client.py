@@ -196,3 +196,24 @@ def test_the_real_network_serves_connects_and_stops(run: Run) -> None:
         assert len(real.wheel) == 0
 
     run(main())
+
+
+def test_limits_on_requests_are_not_limits_on_what_this_node_asked_for(run: Run) -> None:
+    """`queued.max.request.bytes` and `socket.request.max.bytes` guard against clients. A response this node asked for
+    (a follower's fetch) must be read while clients have used all of that up, and however long it is."""
+    answer = random.Random(7).randbytes(700_000)
+
+    async def main() -> None:
+        async with World(park, queued_max_bytes=200_000, max_frame_bytes=500_000) as world:
+            greedy = await world.peer()
+            await greedy.send(frame(bytes(300_000))[:200_000])  # a large request under way holds the whole budget
+            await until(lambda: world.reactor.memory.reserved_bytes > 200_000)
+            peer = await connect(world)
+            asked = peer.request([b"a"])
+            await until(lambda: len(world.handler.slots) == 1)
+            world.handler.slots[0].complete([answer])
+            assert bytes(await asked) == answer
+            assert world.reactor.memory.reserved_bytes == 300_004
+            await peer.close()
+
+    run(main())

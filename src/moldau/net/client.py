@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from moldau.net.channel import Channel, PlainChannel
 from moldau.net.inbound import BadFrame, FrameReader
 from moldau.net.outbound import FrameWriter, RegionTooShort
+from moldau.net.settings import UNLIMITED
 from moldau.seams.network import Disconnected, Payload, RequestTimedOut
 from moldau.timers.wheel import TimerHandle
 
@@ -48,7 +49,8 @@ class FrameClient:
         self._reactor = reactor
         self._loop = reactor.loop
         self._channel = channel
-        self._reader = FrameReader(reactor.memory, reactor.settings.max_frame_bytes)
+        # What limits requests is there to guard this node from its clients. A response is what the node asked for.
+        self._reader = FrameReader(reactor.memory, UNLIMITED, is_charged=False)
         self._writer = FrameWriter()
         self._waiting: deque[tuple[asyncio.Future[memoryview], TimerHandle | None]] = deque()
         self._is_write_blocked = False

@@ -32,6 +32,7 @@ class FrameSink(Protocol):
 class FrameReader:
     __slots__ = (
         "_have_bytes",
+        "_is_charged",
         "_kept",
         "_large",
         "_max_frame_bytes",
@@ -42,8 +43,10 @@ class FrameReader:
         "unfinished_since_ms",
     )
 
-    def __init__(self, memory: ReadMemory, max_frame_bytes: int) -> None:
+    def __init__(self, memory: ReadMemory, max_frame_bytes: int, *, is_charged: bool = True) -> None:
+        """`is_charged`: large frames count against the budget of `memory`, and wait for it."""
         self._memory = memory
+        self._is_charged = is_charged
         self._max_frame_bytes = max_frame_bytes
         self._kept: bytearray | None = None
         self._large: bytearray | None = None
@@ -139,7 +142,7 @@ class FrameReader:
         if len(rest) >= 4:
             need = _unpack_length(rest)[0] + 4
             if need > SHARED_BYTES:
-                if self._memory.reserve(need):
+                if not self._is_charged or self._memory.reserve(need):
                     self._large = self._memory.take(min(need, max(2 * len(rest), self._proven_bytes)))
                     self._large[: len(rest)] = rest
                     self._have_bytes = len(rest)
@@ -187,4 +190,5 @@ class FrameReader:
         need, self._need_bytes = self._need_bytes, 0
         if large is not None:  # else the sink took it
             self._memory.give_back(large)
-        self._memory.release(need)
+        if self._is_charged:
+            self._memory.release(need)
