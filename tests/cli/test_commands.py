@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 
+from moldau import cli
+from moldau.cli import common
 from moldau.testing import Broker
 from tests.support.broker_process import free_port
 from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
@@ -119,3 +122,87 @@ def test_bytes_that_are_no_text_pass_through(broker: Broker) -> None:
         check=True,
     )
     assert done.stdout == b"\xff\x00\xfe\n\n"
+
+
+def test_a_bad_line_is_named_and_what_came_before_it_is_sent(run: Run, broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "lines")
+    done = run("produce", topic, "--key-separator", ":", stdin="a:1\nb:2\nnone\nc:3\n")
+    complaint = refused(done)
+    assert "line 3 " in complaint
+    assert f"2 records to {topic}" in complaint
+    assert said(run("consume", topic, "--from-beginning", "--exit-at-end")).splitlines() == ["1", "2"]
+
+
+def test_a_record_too_large_for_the_topic_is_counted(run: Run, broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "small", max_message_bytes="1000")
+    complaint = refused(run("produce", topic, stdin="x\n" + "y" * 5_000 + "\n"))
+    assert "were not delivered" in complaint
+
+
+def test_what_became_of_each_topic_is_told(run: Run, broker: Broker) -> None:
+    first, taken, last = fresh("first"), create_topic(broker.bootstrap_servers, "taken"), fresh("last")
+    done = run("topic", "create", first, taken, last)
+    assert f"{taken}: " in refused(done)
+    assert sorted(done.stdout.splitlines()) == sorted([f"created {first}", f"created {last}"])
+    missing = fresh("missing")
+    done = run("topic", "delete", first, missing, last)
+    assert f"{missing}: " in refused(done)
+    assert sorted(done.stdout.splitlines()) == sorted([f"deleted {first}", f"deleted {last}"])
+
+
+@pytest.mark.parametrize("option", ["--partitions", "--replication-factor"])
+@pytest.mark.parametrize("number", ["-5", "0"])
+def test_numbers_no_topic_can_have(run: Run, option: str, number: str) -> None:
+    done = run("topic", "create", fresh("odd"), option, number)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_without_a_port_gets_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refuse(address: tuple[str, int], timeout: float) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    assert not any(common.listens(each) for each in ("localhost", "[::1]", "PLAINTEXT://there:19", "[::1]:7"))
+    assert asked == [("localhost", 9092), ("::1", 9092), ("there", 19), ("::1", 7)]
+
+
+def test_an_outage_is_told_once_and_so_is_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    outage = common.Outage("there:9092")
+    down = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+    for each in (KafkaError(KafkaError._TRANSPORT), down, down):
+        outage.on_error(each)
+    assert capsys.readouterr().err == "moldau: no broker answers at there:9092 any more; trying again\n"
+    outage.is_over()
+    outage.is_over()
+    assert capsys.readouterr().err == "moldau: there:9092 answers again\n"
+
+
+def test_what_nobody_foresaw_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fall(arguments: list[str]) -> None:
+        raise RuntimeError("out of ink")
+
+    monkeypatch.setattr(cli, "_dispatch", fall)
+    monkeypatch.setattr(sys, "argv", ["moldau", "topic", "list"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "moldau: RuntimeError: out of ink (--debug shows where)\n"
+    monkeypatch.setattr(sys, "argv", ["moldau", "topic", "--debug", "list"])
+    with pytest.raises(RuntimeError):
+        cli.main()
+    assert sys.argv == ["moldau", "topic", "list"]
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(arguments: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_dispatch", interrupt)
+    monkeypatch.setattr(sys, "argv", ["moldau", "serve"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130

@@ -62,7 +62,7 @@ def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
-def test_the_ready_line_is_the_only_output(tmp_path: Path) -> None:
+def test_the_ready_line_is_the_only_standard_output(tmp_path: Path) -> None:
     process = spawn_serve("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     host, _, port = read_ready(process).rpartition(":")
     assert host == "127.0.0.1"
@@ -151,3 +151,33 @@ def test_a_data_dir_has_one_owner(tmp_path: Path) -> None:
     assert "node 1" in said
     assert "node.id=1" in said
     assert (broker.data_dir / MARKER).exists(), "a refused start leaves the clean shutdown as it was"
+
+
+def test_the_first_line_says_who_this_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "moldau", "serve", "--data-dir", "data", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = process.stdout.readline().split()[1]
+        process.terminate()
+        introduction = process.stderr.readline()
+    assert introduction.startswith("moldau ")
+    for each in (str(tmp_path / "data"), "node 1 of cluster ", f"PLAINTEXT {address}"):
+        assert each in introduction
+
+
+def test_ctrl_c_while_it_starts_is_no_traceback(tmp_path: Path) -> None:
+    """As early as the interpreter notices it: while modules are loaded, before there is a loop."""
+    program = (
+        "import signal, sys, threading, os\n"
+        "from moldau.cli import main\n"
+        "sys.argv[:] = ['moldau', 'serve', '--data-dir', 'data', '--listen', '127.0.0.1:0']\n"
+        "sys.meta_path.insert(0, type('Ctrl-C', (), {'find_spec': staticmethod(\n"
+        "    lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'moldau.broker.node' else None)}))\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode in (0, 130)
+    assert "Traceback" not in done.stderr

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.testing import AsyncBroker, Broker
-from tests.support.clients import AIOKAFKA, CONFLUENT, Sent, create_topic, read_all, run, wait_for
+from moldau.testing import AsyncBroker, Broker, Cluster
+from tests.support.clients import AIOKAFKA, CONFLUENT, Sent, admin, create_topic, read_all, run, wait_for
 
 pytest_plugins = ["pytester"]
 
@@ -165,3 +165,15 @@ with Broker() as broker:
             best, up = total, started
     print(f"import to first acknowledgement: {best:.0f} ms, of which {up:.0f} ms until the broker was up")
     assert best < 3_000  # 300 ms on an idle machine; this one may be busy with the other tests
+
+
+def test_settings_may_be_numbers_and_booleans() -> None:
+    with Broker({"num.partitions": 3, "auto.create.topics.enable": True, "log.cleaner.enable": False}) as broker:
+        CONFLUENT.send(broker.bootstrap_servers, "thirds", [Sent(b"x")], "none")
+        assert len(admin(broker.bootstrap_servers).list_topics(timeout=10).topics["thirds"].partitions) == 3
+
+
+def test_a_cluster_that_was_never_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Cluster(nodes=3, settings={"num.partitions": 2})
+    assert not list(tmp_path.iterdir())

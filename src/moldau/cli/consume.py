@@ -11,6 +11,7 @@ from moldau.cli.common import (
     DEFAULT_BOOTSTRAP_SERVER,
     TIMEOUT_SECONDS,
     BootstrapServer,
+    Outage,
     client_settings,
     fail,
     kafka_errors,
@@ -26,7 +27,7 @@ def consume(
         bool, typer.Option("--from-beginning", help="From the first record, not the next.")
     ] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after so many records.")
+        int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Stop after so many records.")
     ] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", "-e", help="Stop at the end of the topic.")] = False,
     key_separator: Annotated[
@@ -37,14 +38,16 @@ def consume(
     """Show the records of a topic, one a line, until stopped. Joins no group and commits nothing."""
     from confluent_kafka import Consumer
 
+    outage = Outage(bootstrap_server)
     settings = client_settings(
         bootstrap_server,
         **{"group.id": "moldau-cli", "enable.auto.commit": False, "enable.partition.eof": True},
+        error_cb=outage.on_error,
     )
     with kafka_errors(bootstrap_server):
         consumer = Consumer(settings)
         try:
-            _show(consumer, topic, from_beginning, max_records, exit_at_end, key_separator)
+            _show(consumer, topic, from_beginning, max_records, exit_at_end, key_separator, outage)
         except KeyboardInterrupt:
             pass
         finally:
@@ -58,6 +61,7 @@ def _show(
     max_records: int | None,
     exit_at_end: bool,
     key_separator: str | None,
+    outage: Outage,
 ) -> None:
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, TopicPartition
 
@@ -72,6 +76,7 @@ def _show(
         message = consumer.poll(0.2)
         if message is None:
             continue
+        outage.is_over()
         error = message.error()
         if error is None:
             sys.stdout.buffer.write(_line(message, key_separator))

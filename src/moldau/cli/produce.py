@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, client_settings, fail, kafka_errors
+from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Outage, client_settings, fail, kafka_errors
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import KafkaError, Message, Producer
+
+
+class _BadLine(Exception):
+    """A line that cannot be a record; what was read before it is sent all the same."""
 
 
 def produce(
@@ -25,42 +30,72 @@ def produce(
     """Send each line of standard input as a record. Says how many arrived; fails if any did not."""
     from confluent_kafka import Producer
 
-    sent = failed = 0
-    reason = ""
-
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
-        nonlocal sent, failed, reason
-        if error is None:
-            sent += 1
-        else:
-            failed += 1
-            reason = error.str()
-
+    if key_separator == "":
+        fail("--key-separator is empty: give the text between key and value, for example ':'")
+    outage = Outage(bootstrap_server)
+    delivery = _Delivery(outage)
+    bad_line: _BadLine | None = None
     with kafka_errors(bootstrap_server):
         settings = client_settings(bootstrap_server, acks=acks, **{"compression.type": compression, "linger.ms": 5})
         settings["message.timeout.ms"] = 15_000
         # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
         settings["topic.metadata.propagation.max.ms"] = 5_000
+        settings["error_cb"] = outage.on_error
         producer = Producer(settings)
-        for line in sys.stdin.buffer:
-            key, value = _split(line.rstrip(b"\n"), key_separator)
-            while True:
-                try:
-                    producer.produce(topic, value, key, on_delivery=on_delivery)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            producer.poll(0)
-        producer.flush()
-    if failed:
-        fail(f"{failed} of {sent + failed} records were not delivered: {reason}")
-    typer.echo(f"{sent} records to {topic}", err=True)
+        try:
+            for key, value in _records(sys.stdin.buffer, key_separator):
+                _send(producer, topic, key, value, delivery)
+        except _BadLine as error:
+            bad_line = error
+        finally:
+            producer.flush()
+    typer.echo(f"{delivery.sent} records to {topic}", err=True)
+    if delivery.failed:
+        fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")
+    if bad_line is not None:
+        fail(f"{bad_line}; the lines before it were sent, nothing from it on")
 
 
-def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator.encode())
-    if not found:
-        fail(f"the line {line.decode(errors='replace')!r} has no key separator {separator!r}")
-    return key, value
+class _Delivery:
+    """What became of the records so far."""
+
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        self.sent = self.failed = 0
+        self.reason = ""
+
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.sent += 1
+            self._outage.is_over()
+        else:
+            self.failed += 1
+            self.reason = error.str()
+
+
+def _send(producer: Producer, topic: str, key: bytes | None, value: bytes, delivery: _Delivery) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, on_delivery=delivery.on_delivery)
+            break
+        except BufferError:
+            producer.poll(0.1)
+    producer.poll(0)
+
+
+def _records(lines: Iterable[bytes], separator: str | None) -> Iterator[tuple[bytes | None, bytes]]:
+    """Key and value of each line; _BadLine names the first that has none."""
+    for number, raw in enumerate(lines, start=1):
+        line = raw.rstrip(b"\n")
+        if separator is None:
+            yield None, line
+            continue
+        key, found, value = line.partition(separator.encode())
+        if not found:
+            raise _BadLine(f"line {number} has no key separator {separator!r}: {_shortened(line)}")
+        yield key, value
+
+
+def _shortened(line: bytes, length_max: int = 80) -> str:
+    text = line.decode(errors="replace")
+    return repr(text if len(text) <= length_max else text[:length_max] + "…")

@@ -16,13 +16,13 @@ def serve(
     data_dir: Annotated[
         str | None,
         typer.Option(
-            "--data-dir", "-d", metavar="DIR", help=f"Where data is kept [default: ./{serving.DEFAULT_DATA_DIR}]."
+            "--data-dir", "-d", metavar="DIR", help=f"Where data is kept; ./{serving.DEFAULT_DATA_DIR} if not said."
         ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
-            "--listen", "-l", metavar="HOST:PORT", help=f"Where clients connect [default: {serving.DEFAULT_LISTEN}]."
+            "--listen", "-l", metavar="HOST:PORT", help=f"Where clients connect; {serving.DEFAULT_LISTEN} if not said."
         ),
     ] = None,
     overrides: Annotated[

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
+    from moldau.broker.node import Node
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "moldau-data"
@@ -157,6 +158,7 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
         return _fail(error, 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
+    print(_introduction(node), file=sys.stderr)
     for host, port in node.client_addresses:
         print(f"ready {host}:{port}", flush=True)
     # What exists now stays for the life of the broker: the collector need not look at it again.
@@ -168,6 +170,16 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
         return _fail(failures[0], 1)
     await node.stop()
     return 0
+
+
+def _introduction(node: Node) -> str:
+    """Who this is and where it keeps its data: the first line people look for when something is odd."""
+    from moldau import __version__
+
+    listeners = ", ".join(f"{name} {host}:{port}" for name, (host, port) in node.addresses.items())
+    dirs = ", ".join(os.path.abspath(each) for each in node.config.log_dirs)
+    name = f"node {node.config.node_id} of cluster {node.broker.cluster_id}"
+    return f"moldau {__version__}: {name}, data in {dirs}, listening on {listeners}"
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

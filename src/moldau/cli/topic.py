@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,8 @@ from moldau.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
@@ -26,9 +29,9 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of t
 @app.command()
 def create(
     names: Names,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1 leaves it to the broker.")] = -1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=-1, help="-1 leaves it to the broker.")] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="-1 leaves it to the broker.")
+        int, typer.Option("--replication-factor", "-r", min=-1, help="-1 leaves it to the broker.")
     ] = -1,
     configs: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
@@ -37,9 +40,11 @@ def create(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Create topics."""
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import NewTopic
 
+    if partitions == 0 or replication_factor == 0:
+        fail("a topic has at least one partition and one replica; -1 leaves the number to the broker")
     settings = {}
     for pair in configs or ():
         key, equals, value = pair.partition("=")
@@ -49,14 +54,30 @@ def create(
     topics = [NewTopic(name, partitions, replication_factor, config=settings) for name in names]
     with kafka_errors(bootstrap_server):
         admin = admin_client(bootstrap_server)
-        for name, future in admin.create_topics(topics).items():
-            try:
-                future.result(TIMEOUT_SECONDS)
-            except KafkaException as error:
-                if not (if_not_exists and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
-                    raise
-            else:
-                typer.echo(f"created {name}")
+        fine = {KafkaError.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
+        _tell_each(admin.create_topics(topics), "created", fine)
+
+
+def _tell_each(futures: Mapping[str, Future[None]], done: str, fine: Set[int] = frozenset()) -> None:
+    """What became of each topic, a line each; fails at the end if any was refused for another reason than `fine`."""
+    from confluent_kafka import KafkaException
+
+    refused = 0
+    for name, future in futures.items():
+        try:
+            future.result(TIMEOUT_SECONDS)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() in fine:
+                continue
+            if cause.code() < 0:  # the client's own: nobody answered, which concerns all of them
+                raise
+            refused += 1
+            typer.echo(f"moldau: {name}: {cause.str()}", err=True)
+        else:
+            typer.echo(f"{done} {name}")
+    if refused:
+        raise typer.Exit(1)
 
 
 @app.command("list")
@@ -120,6 +141,4 @@ def delete(names: Names, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_S
     """Delete topics and everything in them."""
     with kafka_errors(bootstrap_server):
         admin = admin_client(bootstrap_server)
-        for name, future in admin.delete_topics(list(names)).items():
-            future.result(TIMEOUT_SECONDS)
-            typer.echo(f"deleted {name}")
+        _tell_each(admin.delete_topics(list(names)), "deleted")

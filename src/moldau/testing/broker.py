@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from moldau.testing.loop_thread import LoopThread
+from moldau.testing.settings import Settings, as_texts
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -32,11 +32,9 @@ _START_SECONDS_MAX = 30
 class AsyncBroker:
     """The same inside a running event loop: `async with AsyncBroker() as broker: …`."""
 
-    def __init__(
-        self, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None, port: int = 0
-    ) -> None:
+    def __init__(self, settings: Settings | None = None, *, data_dir: str | None = None, port: int = 0) -> None:
         """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not."""
-        self._settings = dict(settings or {})
+        self._settings = as_texts(settings)
         self._data_dir = data_dir
         self._port = port
         self._temporary: str | None = None
@@ -92,9 +90,7 @@ class AsyncBroker:
 class Broker:
     """A broker on its own thread; use it as a context manager, or call `start` and `stop`."""
 
-    def __init__(
-        self, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None, port: int = 0
-    ) -> None:
+    def __init__(self, settings: Settings | None = None, *, data_dir: str | None = None, port: int = 0) -> None:
         """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not."""
         self._inner = AsyncBroker(settings, data_dir=data_dir, port=port)
         self._thread = LoopThread("moldau-broker")

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from moldau.testing.loop_thread import LoopThread
 from moldau.testing.ports import free_ports
+from moldau.testing.settings import Settings, as_texts
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -41,14 +42,12 @@ _START_SECONDS_MAX = 60
 class AsyncCluster:
     """The same inside a running event loop: `async with AsyncCluster(nodes=3) as cluster: …`."""
 
-    def __init__(
-        self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None
-    ) -> None:
+    def __init__(self, nodes: int = 3, settings: Settings | None = None, *, data_dir: str | None = None) -> None:
         """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not."""
         self._count = nodes
-        self._settings = dict(settings or {})
-        self._temporary = None if data_dir is not None else tempfile.mkdtemp(prefix="moldau-")
-        self.data_dir = data_dir or str(self._temporary)
+        self._settings = as_texts(settings)
+        self._is_temporary = data_dir is None
+        self.data_dir = data_dir or ""  # a temporary one is made by `start`: who never starts leaves nothing behind
         self.nodes: dict[int, Node] = {}
         self.settings: dict[int, dict[str, str]] = {}
 
@@ -67,6 +66,8 @@ class AsyncCluster:
     async def start(self) -> Self:
         from moldau.broker.config.cluster import NodePorts, cluster_settings
 
+        if self._is_temporary:
+            self.data_dir = tempfile.mkdtemp(prefix="moldau-")
         ports = free_ports(self._count * 2)
         pairs = [NodePorts(*ports[place : place + 2]) for place in range(0, len(ports), 2)]
         for number, each in enumerate(cluster_settings("127.0.0.1", pairs, self.data_dir), start=1):
@@ -78,7 +79,7 @@ class AsyncCluster:
             raise
         return self
 
-    async def add_broker(self, number: int, settings: Mapping[str, str] | None = None) -> None:
+    async def add_broker(self, number: int, settings: Settings | None = None) -> None:
         """One more node, which is a broker only: the quorum stays what it is."""
         (port,) = free_ports(1)
         first = next(iter(self.settings.values()))
@@ -90,7 +91,7 @@ class AsyncCluster:
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
                 "log.dirs": f"{self.data_dir}/node-{number}",
             }
-            | dict(settings or {})
+            | as_texts(settings)
         )
         await self.start_node(number)
 
@@ -100,7 +101,7 @@ class AsyncCluster:
         from moldau.seams import RealDisk
         from moldau.testing.throwaway_disk import ThrowawayDisk
 
-        disk = RealDisk() if self._temporary is None else ThrowawayDisk()
+        disk = ThrowawayDisk() if self._is_temporary else RealDisk()
         node = Node(load_broker_config(self.settings[number]), disk=disk)
         await node.start()
         self.nodes[number] = node
@@ -125,10 +126,10 @@ class AsyncCluster:
         """All at once: in an orderly way if the data is kept, quickly otherwise."""
         nodes, self.nodes = list(self.nodes.values()), {}
         try:
-            await asyncio.gather(*(node.stop() if self._temporary is None else node.abort() for node in nodes))
+            await asyncio.gather(*(node.abort() if self._is_temporary else node.stop() for node in nodes))
         finally:
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+            if self._is_temporary and self.data_dir:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -142,9 +143,7 @@ class AsyncCluster:
 class Cluster:
     """A cluster on a thread of its own; use it as a context manager."""
 
-    def __init__(
-        self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, data_dir: str | None = None
-    ) -> None:
+    def __init__(self, nodes: int = 3, settings: Settings | None = None, *, data_dir: str | None = None) -> None:
         self.inner = AsyncCluster(nodes, settings, data_dir=data_dir)
         self._thread = LoopThread("moldau-cluster")
 
@@ -171,7 +170,7 @@ class Cluster:
     def start_node(self, number: int) -> None:
         self.run(self.inner.start_node(number))
 
-    def add_broker(self, number: int, settings: Mapping[str, str] | None = None) -> None:
+    def add_broker(self, number: int, settings: Settings | None = None) -> None:
         self.run(self.inner.add_broker(number, settings))
 
     def stop_node(self, number: int) -> None:
