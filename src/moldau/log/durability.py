@@ -2,10 +2,16 @@
 
 `flushed_offset` counts records that survive a power loss. Segments before `flush_from` are on the disk with all their
 files; of the active one only the records are flushed, because recovery rebuilds its indexes anyway.
+
+Invariant: nothing counts as durable before a flush that did everything for it is over. So beginning a flush forgets
+nothing: what has changed is counted (names in the folder, the folder itself, the epochs), a flush notes the counts it
+began with, and only its end says that these are durable. Flushes may overlap and end in any order; one that fails, or
+is overtaken by a truncation, leaves all of its work to the next.
 """
 
 from moldau.log.checkpoints import PARTITION_METADATA
 from moldau.log.epoch_cache import EpochCache
+from moldau.log.flush import Changes, FlushTicket
 from moldau.log.segment import LOG_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX
 from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
@@ -14,15 +20,31 @@ _RECORDS_ONLY = (LOG_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Durability:
-    __slots__ = ("flush_from", "flushed_offset", "folder_created", "last_flush_ms", "names_changed", "truncations")
+    __slots__ = ("_folder", "_names", "flush_from", "flushed_offset", "last_flush_ms", "truncations")
 
-    def __init__(self, flushed_offset: int, flush_from: int, now_ms: int, *, folder_created: bool) -> None:
+    def __init__(self, flushed_offset: int, flush_from: int, now_ms: int, *, names_durable: bool) -> None:
+        """`names_durable`: the log was shut down cleanly. Else nobody knows what of the folder was ever flushed, its
+        own name included: that it is there tells only that the machine has not lost power since."""
         self.flushed_offset = flushed_offset
         self.flush_from = flush_from
         self.last_flush_ms = now_ms
-        self.names_changed = True  # files were created or renamed since the folder was last flushed
-        self.folder_created = folder_created  # the folder itself is not known to be on the disk
+        self._names = Changes(durable=names_durable)  # of files in the folder
+        self._folder = Changes(durable=names_durable)  # the folder's own name, and whose it is
         self.truncations = 0  # tells a flush under way that the log is no longer the one it was made for
+
+    @property
+    def names_changed(self) -> bool:
+        """Whether files were created or renamed since the folder was last flushed."""
+        return not self._names.are_durable
+
+    def change_names(self) -> None:
+        """A file of the folder was created, renamed or removed."""
+        self._names.add()
+
+    def change_identity(self) -> None:
+        """The folder learnt whose it is."""
+        self._names.add()
+        self._folder.add()
 
     def recovery_point(self, segments: Segments, log_end_offset: int) -> int:
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
@@ -32,9 +54,9 @@ class Durability:
         return self.flushed_offset
 
     def begin_flush(
-        self, segments: Segments, snapshots: Snapshots, epochs: EpochCache, *, everything: bool
-    ) -> tuple[list[str], list[str]]:
-        """The files to fsync and then the folders. From here on changes count for the next flush."""
+        self, segments: Segments, snapshots: Snapshots, epochs: EpochCache, log_end_offset: int, *, everything: bool
+    ) -> FlushTicket:
+        """The files to fsync and then the folders. Changes from here on are for the next flush."""
         files = []
         for segment in segments.from_offset(self.flush_from):
             if not segment.size and not self.truncations:
@@ -47,23 +69,35 @@ class Durability:
             files.append(epochs.path)
         if self.names_changed or epochs.dirty:
             folders.append(segments.folder)
-        if self.folder_created:
+        if not self._folder.are_durable:
             files.append(f"{segments.folder}/{PARTITION_METADATA}")
             folders.append(segments.folder.rpartition("/")[0])
-        self.names_changed = epochs.dirty = False
-        return files, folders
+        return FlushTicket(
+            files,
+            folders,
+            log_end_offset,
+            segments.active.base_offset,
+            self.truncations,
+            self._names.count,
+            self._folder.count,
+            epochs.changes.count,
+        )
 
-    def flushed(self, log_end_offset: int, active_base_offset: int, now_ms: int) -> None:
-        """A flush of everything below `log_end_offset` succeeded, begun when the active segment was the given one."""
-        self.flushed_offset = max(self.flushed_offset, log_end_offset)
-        self.flush_from = max(self.flush_from, active_base_offset)
-        self.folder_created = False
+    def end_flush(self, ticket: FlushTicket, epochs: EpochCache, now_ms: int) -> None:
+        """Everything on the ticket is done. It counts unless the log was cut meanwhile."""
+        if ticket.truncations != self.truncations:
+            return
+        self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
+        self.flush_from = max(self.flush_from, ticket.active_base_offset)
+        self._names.flushed(ticket.names)
+        self._folder.flushed(ticket.folder)
+        epochs.changes.flushed(ticket.epochs)
         self.last_flush_ms = now_ms
 
     def cut_at(self, offset: int, segments: Segments) -> bool:
         """The log is about to be cut; whether that lowers the recovery point."""
         self.truncations += 1
-        self.names_changed = True
+        self.change_names()
         if offset >= self.flushed_offset:
             return False
         self.flushed_offset = offset

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from moldau.log.checkpoints import LEADER_EPOCH, read_epochs, write_epochs
+from moldau.log.flush import Changes
 from moldau.seams import Disk
 
 UNDEFINED_EPOCH = -1
@@ -21,7 +22,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class EpochCache:
-    __slots__ = ("_disk", "_folder", "_held", "_starts", "_stored", "dirty", "latest")
+    __slots__ = ("_disk", "_folder", "_held", "_starts", "_stored", "changes", "latest")
 
     def __init__(self, disk: Disk, folder: str, stored: list[tuple[int, int]] | None = None) -> None:
         self._disk = disk
@@ -30,7 +31,12 @@ class EpochCache:
         self._stored = stored  # what the file says, or None if there is none
         self._starts = list(stored or ())
         self.latest = self._starts[-1][0] if self._starts else UNDEFINED_EPOCH
-        self.dirty = False
+        self.changes = Changes(durable=True)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the file says something that a power loss may take."""
+        return not self.changes.are_durable
 
     @classmethod
     def load(cls, disk: Disk, folder: str) -> "EpochCache":
@@ -56,9 +62,9 @@ class EpochCache:
     def settle(self, *, flushed: bool) -> None:
         """Write what was held back, if the file says something else. `flushed`: what it said before is durable."""
         self._held = False
-        self.dirty = not flushed and bool(self._starts)
-        if self._starts != (self._stored or []):
-            self.dirty = True
+        is_other = self._starts != (self._stored or [])
+        self.changes = Changes(durable=not is_other and (flushed or not self._starts))
+        if is_other:
             self.write()
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -99,19 +105,13 @@ class EpochCache:
 
     def _changed(self) -> None:
         self.latest = self._starts[-1][0] if self._starts else UNDEFINED_EPOCH
-        self.dirty = True
+        self.changes.add()
         if not self._held:
             self.write()
 
     def write(self) -> None:
         write_epochs(self._disk, self.path, self._starts, flush=False)
         self._stored = list(self._starts)
-
-    def flush(self) -> None:
-        """Called off the loop; what was assigned before the call is durable after it."""
-        if self.dirty:
-            self.dirty = False
-            self._disk.flush_file(self.path)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
         """The largest epoch at or below the asked one, and where it ends; undefined if nothing can be said."""

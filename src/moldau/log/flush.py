@@ -11,14 +11,38 @@ if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
 
 
+class Changes:
+    """A count of changes, and how many of them are known to be durable."""
+
+    __slots__ = ("_durable", "count")
+
+    def __init__(self, *, durable: bool) -> None:
+        self.count = 1
+        self._durable = int(durable)
+
+    @property
+    def are_durable(self) -> bool:
+        return self._durable == self.count
+
+    def add(self) -> None:
+        self.count += 1
+
+    def flushed(self, count: int) -> None:
+        """A flush that began when there were `count` of them is over."""
+        self._durable = max(self._durable, count)
+
+
 class FlushTicket(NamedTuple):
-    """What a flush has to do, and what will be flushed then."""
+    """What a flush has to do, and what will be flushed then. See `durability` for the counts."""
 
     files: list[str]
     folders: list[str]
     end_offset: int
     active_base_offset: int
     truncations: int
+    names: int
+    folder: int
+    epochs: int
 
 
 class FlushJob:

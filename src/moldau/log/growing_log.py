@@ -85,7 +85,6 @@ class GrowingLog:
         producers: ProducerState,
         snapshots: Snapshots,
         topic_id: bytes | None = None,
-        created: bool = True,
         clean: bool = False,
     ) -> None:
         self.context = context
@@ -104,8 +103,7 @@ class GrowingLog:
         self.log_end_offset = log_end_offset
         self._high_watermark = log_start_offset
         flush_from = self._segments.holding(recovery_point).base_offset
-        self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), folder_created=created)
-        self._durability.names_changed = not clean
+        self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), names_durable=clean)
         self._untouched = clean
         self._reader = Reader(self._segments)
         self._failure: OSError | None = None
@@ -371,7 +369,7 @@ class GrowingLog:
             return
         former.seal()
         self._segments.add(offset, self.config)
-        self._durability.names_changed = True
+        self._durability.change_names()
         self.snapshots.take(self.producers, offset)
 
     # -- producers

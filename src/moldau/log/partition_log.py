@@ -152,7 +152,7 @@ class PartitionLog(GrowingLog):
             raise LogError(f"{self.folder} belongs to another topic of the same name: it was deleted and created anew")
         if self.topic_id is None:
             write_topic_id(self._disk, self.folder, topic_id)
-            self._durability.folder_created = self._durability.names_changed = True
+            self._durability.change_identity()
             self.topic_id = topic_id
 
     # -- cut
@@ -244,7 +244,7 @@ class PartitionLog(GrowingLog):
             self.roll()
         self._raise_log_start(self._segments.items[count].base_offset)
         self._segments.drop_oldest(count, self.config, self.snapshots)
-        self._durability.names_changed = True
+        self._durability.change_names()
         return count
 
     def take_removals(self) -> list[str]:
@@ -255,7 +255,7 @@ class PartitionLog(GrowingLog):
     def replace_segments(self, former: list[Segment], cleaned: Segment) -> None:
         """The last step of a compaction; see `Segments.replace`."""
         self._segments.replace(former, cleaned, self.config)
-        self._durability.names_changed = True
+        self._durability.change_names()
         self._reader.forget()
 
     # -- flush and close
@@ -286,15 +286,12 @@ class PartitionLog(GrowingLog):
 
     def begin_flush(self, *, everything: bool) -> FlushTicket:
         """For `FlushJob`."""
-        files, folders = self._durability.begin_flush(
-            self._segments, self.snapshots, self.epochs, everything=everything
+        return self._durability.begin_flush(
+            self._segments, self.snapshots, self.epochs, self.log_end_offset, everything=everything
         )
-        active_base = self._segments.active.base_offset
-        return FlushTicket(files, folders, self.log_end_offset, active_base, self._durability.truncations)
 
     def end_flush(self, ticket: FlushTicket) -> None:
-        if ticket.truncations == self._durability.truncations:
-            self._durability.flushed(ticket.end_offset, ticket.active_base_offset, self._wall_ms())
+        self._durability.end_flush(ticket, self.epochs, self._wall_ms())
 
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""

@@ -86,7 +86,7 @@ class _Opening:
     def open(
         self, topic: str, partition: int, recovery_point: int, log_start_offset: int, *, clean: bool
     ) -> PartitionLog:
-        created = self._scan()
+        self._scan()
         self._finish_swaps()
         segments = self._load_segments()
         self._snapshots = Snapshots(self._disk, self._folder, self._snapshot_offsets())
@@ -124,19 +124,18 @@ class _Opening:
             producers=self._producer_state(segments, log_start_offset, log_end_offset),
             snapshots=self._snapshots,
             topic_id=self._read_topic_id(),
-            created=created,
             clean=clean,
         )
 
     # -- files
 
-    def _scan(self) -> bool:
-        """See what is there; remove what a crash left unfinished. Whether the folder had to be made."""
+    def _scan(self) -> None:
+        """See what is there; remove what a crash left unfinished."""
         try:
             found = self._disk.scan_dir(self._folder)
         except FileNotFoundError:
             self._disk.make_dirs(self._folder)
-            return True
+            return
         cleaned = []
         for name, size, is_dir in found:
             if is_dir:
@@ -155,7 +154,6 @@ class _Opening:
             for name in [name for name in self._sizes if name.endswith(SWAP_SUFFIX)]:
                 if _offset_of(name) >= first_cleaned:
                     self._remove(name)
-        return False
 
     def _remove(self, name: str) -> None:
         self._disk.remove(f"{self._folder}/{name}")
