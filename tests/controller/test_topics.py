@@ -249,6 +249,47 @@ def test_the_mutation_quota_is_charged_per_partition(world: World) -> None:
     assert "b" not in world.image.topics
 
 
+class CountedName(str):
+    """Counts how often names are compared: more than a few times per topic is quadratic."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other) if isinstance(other, str) else NotImplemented
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("what", ["topics", "partitions"])
+def test_doubled_names_are_found_in_linear_time(world: World, what: str) -> None:
+    names = [CountedName(f"topic-{number % 1_000}") for number in range(2_000)]
+    CountedName.comparisons = 0
+    if what == "topics":
+        refused = [each.error_code for each in _create(world, *(Topic(name, 1, 1) for name in names)).response.topics]
+    else:
+        wanted = m.CreatePartitionsRequest.CreatePartitionsTopic
+        request = m.CreatePartitionsRequest([wanted(name, 2, None) for name in names])
+        refused = [e.error_code for e in create_partitions(world.image, request, world.context).response.results]
+    assert refused == [ErrorCode.INVALID_REQUEST] * 1_000
+    assert CountedName.comparisons < 20 * len(names)
+
+
+def test_new_partitions_have_the_limit_of_new_topics(world: World) -> None:
+    """Together, not each topic on its own: a command is carried out as a whole, and everybody waits for it."""
+    for name in "abc":
+        world.create(name)
+    wanted = m.CreatePartitionsRequest.CreatePartitionsTopic
+    request = m.CreatePartitionsRequest([wanted(name, 3_335, None) for name in "abc"])
+    result = create_partitions(world.image, request, world.context)
+    assert result.records == []
+    expected = (ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    assert {(each.error_code, each.error_message) for each in result.response.results} == {expected}
+    request.topics.pop()
+    assert len(create_partitions(world.image, request, world.context).records) == 6_668
+
+
 def _delete(world: World, *states: m.DeleteTopicsRequest.DeleteTopicState) -> ControllerResult[m.DeleteTopicsResponse]:
     return delete_topics(world.image, m.DeleteTopicsRequest(list(states)), world.context)
 

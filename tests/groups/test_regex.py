@@ -153,3 +153,16 @@ PIECES = st.recursive(
 def test_agrees_with_pythons_own_engine(pattern: str, name: str) -> None:
     """On the part of the syntax both have. `$` is `\\Z` there: no topic name ends with a newline."""
     assert Regex(pattern).matches(name) == (re.compile(pattern).fullmatch(name) is not None)
+
+
+@pytest.mark.parametrize("depth", range(1, 12))
+def test_nothing_repeated_is_nothing(depth: int) -> None:
+    """However often: a thousand to the power of `depth` would never end."""
+    pattern = "(" * depth + ")" + "{1000})" * (depth - 1) + "{1000}x"
+    assert Regex(pattern).matches("x")
+    assert not Regex(pattern).matches("xx")
+
+
+def test_a_long_match_pauses() -> None:
+    regex = Regex("(a|b)*a(a|b){300}")
+    assert sum(1 for _ in regex.slices("ab" * 5_000)) > 50

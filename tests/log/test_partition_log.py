@@ -634,6 +634,32 @@ def test_transactions_hold_the_stable_offset_and_are_indexed(context: LogContext
         assert [t.producer_id for t in log.aborted_transactions(0, 24)] == [1, 2]
 
 
+def test_the_list_of_aborted_transactions_ends_where_the_data_ends(context: LogContext) -> None:
+    """2,000 of them: a fetch of one batch must not carry all, and none that its data needs may be missing."""
+    log = sim_log(context, LogConfig(segment_bytes=40_000, index_interval_bytes=512))
+    log.append_as_leader(batch([b"long"], producer=(5_000, 0, 0), transactional=True), 1)
+    for producer in range(2_000):
+        log.append_as_leader(batch([b"a"], producer=(producer, 0, 0), transactional=True), 1)
+        log.append_as_leader(marker(producer, 0, commit=False), 1, AppendOrigin.COORDINATOR)
+    log.append_as_leader(marker(5_000, 0, commit=False), 1, AppendOrigin.COORDINATOR)
+    end = log.log_end_offset
+    log.update_high_watermark(end)
+    assert len(log.segments) > 3
+    everything = log.aborted_transactions(0, end)
+    assert len(everything) == 2_001
+    for offset in (0, 1, 777, 1_500, 2_300, end - 3):
+        for max_bytes in (1, 400, 5_000):
+            info = log.read(offset, max_bytes, upper_bound_offset=end, min_one_batch=True)
+            assert info.region is not None
+            last = max(header.last_offset for _, header in iter_batches(info.region.read()))
+            told = {each.producer_id for each in log.aborted_within(info, end)}
+            needed = {
+                t.producer_id for t in everything if t.last_offset >= info.first_offset and t.first_offset <= last
+            }
+            assert needed <= told
+            assert len(told - needed) <= 10
+
+
 def test_open_transactions_survive_a_restart(context: LogContext) -> None:
     log = sim_log(context)
     log.append_as_leader(batch([b"a"], producer=(1, 0, 0), transactional=True), 1)

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.broker.config.registry import broker_definitions
 from moldau.net import ConnectionLimits
 from moldau.net.gate import Gate
 from moldau.net.listener import bind
+from moldau.net.settings import NetSettings
 from tests.net.conftest import Run
 from tests.net.support import Recorder, World, frame, resident_bytes, until
 
@@ -235,3 +237,8 @@ def test_a_thousand_idle_connections_cost_little(run: Run) -> None:
                 sock.close()
 
     run(main())
+
+
+def test_a_crowd_fits_the_backlog() -> None:
+    """With Kafka's 50, five thousand newcomers took a minute: the kernel drops what does not fit, they ask again."""
+    assert NetSettings().backlog == broker_definitions()["socket.listen.backlog.size"].default == 4096

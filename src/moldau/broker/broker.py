@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.config import BrokerConfig
 from moldau.controller.delta import ImageDelta
@@ -20,6 +20,7 @@ from moldau.log.log_manager import LogManager
 from moldau.seams import Clock, Random
 from moldau.seams.network import Connection, Network
 from moldau.timers.purgatory import Purgatory
+from moldau.timers.turns import Slices, Turns
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from moldau.broker.telemetry import Telemetry
     from moldau.broker.transaction_coordinator import TransactionCoordinator
     from moldau.broker.txn_verifier import RemoteCoordinators
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -73,12 +76,20 @@ class Broker:
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
     fetch_purgatory: Purgatory = field(init=False)
+    # Whatever takes long on the loop takes it in turns.
+    turns: Turns = field(init=False)
     # Called when a connection is gone, by whoever waits on its behalf.
     disconnect_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
+        self.turns = Turns(self.loop, self.clock.monotonic_ms)
+
+    async def in_turns(self, work: Slices[T]) -> T:
+        """The result of work that lets others have their turn."""
+        done = self.turns.run(work)
+        return await done if isinstance(done, asyncio.Future) else done
 
     @property
     def channels(self) -> Channels:

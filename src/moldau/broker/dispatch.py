@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.calls import Call, Session
 from moldau.broker.forwarding import FORWARDED, carry_out
@@ -21,6 +22,7 @@ from moldau.broker.refusals import refusal_of
 from moldau.broker.registry import ListenerKind, ServedApi, served_on
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_request_header, peek_api
@@ -83,6 +85,7 @@ class Dispatcher:
             _log.info("closing %s:%s: %s", connection.peer_host, connection.peer_port, error)
             slot.close(f"malformed request: {error}")
             return
+        response: Any
         try:
             if api.key in self._forwarded:
                 response = carry_out(self._broker, call, handle, request, bytes(frame))
@@ -91,6 +94,8 @@ class Dispatcher:
         except Exception as error:
             self._fail(call, request, error)
             return
+        if isinstance(response, GeneratorType):
+            response = self._first_slice(call, request, response)
         if isinstance(response, Message):
             call.respond(response)
         elif response is not None:
@@ -99,6 +104,16 @@ class Dispatcher:
             task = self._broker.loop.create_task(self._finish(response, call, request))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    def _first_slice(
+        self, call: Call, request: Message, work: Slices[Message]
+    ) -> Message | asyncio.Future[Message] | None:
+        """Most long answers are short: those are given at once, without a task."""
+        try:
+            return self._broker.turns.run(work)
+        except Exception as error:
+            self._fail(call, request, error)
+            return None
 
     async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message) -> None:
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,11 +21,13 @@ from typing import NamedTuple, Protocol
 from moldau.broker.config import client_metrics_values, parse_match
 from moldau.controller.image import ClusterImage, ConfigResource, ResourceType, is_reserved_dir
 from moldau.controller.persistent import PersistentMap, changed_keys
+from moldau.groups.regex import Regex
 from moldau.log.checkpoints import uuid_text
 from moldau.records import Codec
 from moldau.records.checksum import crc32c
 from moldau.seams import Random
 from moldau.seams.network import Connection
+from moldau.timers.turns import Slices
 from moldau.wire import ZERO_UUID, ErrorCode
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class CountingReceiver:
 class _Subscription(NamedTuple):
     metrics: frozenset[str]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -131,15 +132,17 @@ class Telemetry:
             instance_id = self.random.uuid()
         return instance_id
 
-    def instance(self, image: ClusterImage, connection: Connection, client: Client, now_ms: float) -> Instance:
+    def instance(self, image: ClusterImage, connection: Connection, client: Client, now_ms: float) -> Slices[Instance]:
         """The client, with the subscription it has as of now."""
         self._update(image)
         known = self._instances.get(client.instance_id)
         if known is None or known.version != self._version or now_ms >= known.forget_at_ms:
-            if known is None:
+            is_new = known is None
+            known = yield from self._subscribe(known.client if known else client)
+            if is_new and not connection.is_closed:
                 self._make_room()
                 self._by_connection[connection.id] = client.instance_id
-            known = self._instances[client.instance_id] = self._subscribe(known.client if known else client)
+            self._instances[client.instance_id] = known
         self._instances.move_to_end(client.instance_id)
         known.forget_at_ms = now_ms + max(_FORGET_AFTER_MS, known.interval_ms * _FORGET_AFTER_INTERVALS)
         return known
@@ -168,17 +171,22 @@ class Telemetry:
             else:
                 self._subscriptions.pop(resource.name, None)
 
-    def _subscribe(self, client: Client) -> Instance:
+    def _subscribe(self, client: Client) -> Slices[Instance]:
         metrics: set[str] = set()
         interval_ms = INTERVAL_MS_DEFAULT
+        version = self._version
         attributes = client.attributes()
-        for subscription in self._subscriptions.values():
-            if all(_matches(pattern, attributes[name]) for name, pattern in subscription.match.items()):
+        for subscription in tuple(self._subscriptions.values()):
+            is_meant = True
+            for name, pattern in subscription.match.items():
+                yield
+                is_meant = is_meant and (yield from _matches(pattern, attributes[name]))
+            if is_meant:
                 metrics |= subscription.metrics
                 interval_ms = min(interval_ms, subscription.interval_ms)
         wanted = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics))
         subscription_id = _subscription_id(wanted, interval_ms, client.instance_id)
-        return Instance(client, subscription_id, self._version, wanted, interval_ms)
+        return Instance(client, subscription_id, version, wanted, interval_ms)
 
 
 def _parse(settings: Mapping[str, str]) -> _Subscription:
@@ -190,8 +198,10 @@ def _parse(settings: Mapping[str, str]) -> _Subscription:
     return _Subscription(frozenset(metrics), interval_ms, parse_match(match))
 
 
-def _matches(pattern: re.Pattern[str], attribute: str | None) -> bool:
-    return attribute is not None and pattern.fullmatch(attribute) is not None
+def _matches(pattern: str, attribute: str | None) -> Slices[bool]:
+    if attribute is None:
+        return False
+    return (yield from Regex(pattern, frozenset(attribute)).slices(attribute))
 
 
 def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:

@@ -31,12 +31,14 @@ from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
 from moldau.wire.primitives import ZERO_UUID
 
+_TOO_MANY = "Excessively large number of partitions per request."
+
 
 def create_topics(
     image: ClusterImage, request: m.CreateTopicsRequest, context: ControllerContext
 ) -> ControllerResult[m.CreateTopicsResponse]:
     if _partitions_asked_for(request, context) > PARTITIONS_PER_REQUEST_MAX:
-        return _refuse_all(request, "Excessively large number of partitions per request.")
+        return _refuse_all(request, _TOO_MANY)
     response = m.CreateTopicsResponse()
     records: list[Message] = []
     duplicates = _duplicates(topic.name for topic in request.topics)
@@ -63,8 +65,9 @@ def _refuse_all(request: m.CreateTopicsRequest, message: str) -> ControllerResul
     return ControllerResult(m.CreateTopicsResponse(0, [_creation_error(t.name, error) for t in request.topics]), [])
 
 
-def _duplicates(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
+def _duplicates(names: Iterable[str]) -> dict[str, None]:
+    """In their order; a dict, since each topic of a request asks whether it is one of them."""
+    return {name: None for name, count in Counter(names).items() if count > 1}
 
 
 def _partitions_asked_for(request: m.CreateTopicsRequest, context: ControllerContext) -> int:
@@ -242,6 +245,8 @@ def create_partitions(
 ) -> ControllerResult[m.CreatePartitionsResponse]:
     response = m.CreatePartitionsResponse()
     records: list[Message] = []
+    if _additional_partitions(image, request) > PARTITIONS_PER_REQUEST_MAX:
+        return ControllerResult(_refuse_partitions(request), [])
     duplicates = _duplicates(topic.name for topic in request.topics)
     for topic in request.topics:
         result = m.CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name)
@@ -260,6 +265,26 @@ def create_partitions(
     return ControllerResult(response, [] if request.validate_only else records)
 
 
+def _additional_partitions(image: ClusterImage, request: m.CreatePartitionsRequest) -> int:
+    """How many all topics of the request together ask for."""
+    total = 0
+    for wanted in request.topics:
+        topic = image.topics.get(wanted.name)
+        if topic is not None:
+            total += max(0, wanted.count - len(topic.partitions))
+    return total
+
+
+def _refuse_partitions(request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+    return m.CreatePartitionsResponse(
+        0,
+        [
+            m.CreatePartitionsResponse.CreatePartitionsTopicResult(name, ErrorCode.POLICY_VIOLATION, _TOO_MANY)
+            for name in dict.fromkeys(topic.name for topic in request.topics)
+        ],
+    )
+
+
 def _add_partitions(
     image: ClusterImage, wanted: m.CreatePartitionsRequest.CreatePartitionsTopic, context: ControllerContext
 ) -> list[Message]:
@@ -275,8 +300,6 @@ def _add_partitions(
             f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an increase.",
         )
     additional = wanted.count - present
-    if additional > PARTITIONS_PER_REQUEST_MAX:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Excessively large number of partitions per request.")
     if wanted.assignments is not None and len(wanted.assignments) != additional:
         raise _bad_assignment(
             f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} "

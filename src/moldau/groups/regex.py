@@ -7,7 +7,7 @@ nondeterministic automaton whose deterministic form is built as names are matche
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from moldau.groups.regex_syntax import TOPIC_CHARACTERS, WORD, InvalidRegex, Nod
 
 _PROGRAM_MAX = 2_000
 _CACHE_MAX = 10_000
+_WORK_PER_SLICE = 4_000  # characters, or instructions looked at: about a millisecond
 
 
 class _Op(Enum):
@@ -48,12 +49,27 @@ class Regex:
         self._cache: dict[tuple[frozenset[int], bool, bool, str], frozenset[int]] = {}
 
     def matches(self, name: str) -> bool:
+        work = self.slices(name)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return bool(done.value)
+
+    def slices(self, name: str) -> Generator[None, None, bool]:
+        """The same for the event loop: linear is not short, if name and expression are long."""
         states = frozenset((0,))
         at_start, after_word = True, False
+        work = 0
         for char in name:
+            work += 1
+            if work >= _WORK_PER_SLICE:
+                work = 0
+                yield
             key = (states, at_start, after_word, char)
             following = self._cache.get(key)
             if following is None:
+                work += len(self._program)
                 following = self._step(states, at_start, after_word, char)
                 if len(self._cache) >= _CACHE_MAX:
                     self._cache.clear()
@@ -150,7 +166,10 @@ def _compile(node: Node) -> list[_Instruction]:
     def emit_repeat(piece: Node) -> None:
         body = piece.parts[0]
         for _ in range(piece.low):
+            before = len(program)
             emit(body)
+            if len(program) == before:
+                break  # nothing, however often: `((){1000}){1000}` would take its time over it
         if piece.high == -1:
             split = add(_Instruction(_Op.SPLIT))
             emit(body)

@@ -5,7 +5,7 @@ at or below it and finds the batch within `index.interval.bytes`. Entries only g
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from moldau.log.index_file import IndexFile
 from moldau.seams import Disk
@@ -57,6 +57,11 @@ class OffsetIndex:
         """Where the last indexed batch at or before `position` begins, or 0."""
         slot = bisect_right(range(self.file.count), position, key=lambda slot: self.entry(slot)[1]) - 1
         return self.entry(slot)[1] if slot >= 0 else 0
+
+    def first_offset_from(self, position: int) -> int | None:
+        """An offset that batches before `position` do not reach: the last of the first indexed batch from there on."""
+        slot = bisect_left(range(self.file.count), position, key=lambda slot: self.entry(slot)[1])
+        return self.entry(slot)[0] if slot < self.file.count else None
 
     def truncate_to(self, offset: int) -> None:
         """Forget entries at or above `offset`."""

@@ -82,6 +82,14 @@ class PartitionLog(GrowingLog):
         self._check_online()
         return self._segments.aborted_transactions(first_offset, upper_bound_offset)
 
+    def aborted_within(self, info: ReadInfo, upper_bound_offset: int) -> list[AbortedTxn]:
+        """The same for what a read gave. The list ends where the data does: else each of many small fetches over a
+        log full of aborts would carry all of them."""
+        if info.region is None:
+            return []
+        end = self._segments.offsets_end_before(info, self.log_end_offset)
+        return self.aborted_transactions(info.first_offset, min(upper_bound_offset, end))
+
     # -- offsets
 
     @property

@@ -8,6 +8,7 @@ from bisect import bisect_right
 
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
+from moldau.log.results import ReadInfo
 from moldau.log.segment import SUFFIXES, Segment
 from moldau.log.snapshots import Snapshots
 from moldau.log.txn_index import AbortedTxn
@@ -55,6 +56,13 @@ class Segments:
         """Where the next segment begins, or the log ends."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._bases[index] if index < len(self._bases) else log_end_offset
+
+    def offsets_end_before(self, info: ReadInfo, log_end_offset: int) -> int:
+        """An offset that the batches of this region do not reach, close behind them: as close as the index tells."""
+        assert info.region is not None
+        segment = self.holding(info.segment_base_offset)
+        found = segment.offset_index.first_offset_from(info.position + info.length)
+        return self.end_of(segment, log_end_offset) if found is None else found
 
     def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []

@@ -6,6 +6,8 @@ every later entry belongs to a transaction that began at or after that offset. N
 """
 
 import struct
+from bisect import bisect_left
+from operator import attrgetter
 from typing import NamedTuple
 
 from moldau.log.errors import CorruptIndex
@@ -13,6 +15,7 @@ from moldau.seams import Disk, DiskFile
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
+_last_offset = attrgetter("last_offset")
 
 
 class AbortedTxn(NamedTuple):
@@ -63,8 +66,10 @@ class TxnIndex:
         """The aborted transactions overlapping [fetch_offset, upper_bound_offset), and whether later segments can
         have no more of them."""
         found = []
-        for entry in self.entries:
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
+        entries = self.entries
+        for index in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
+            entry = entries[index]
+            if entry.first_offset < upper_bound_offset:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound_offset:
                 return found, True

@@ -24,7 +24,7 @@ class NetSettings:
     """`socket.send.buffer.bytes`; -1 leaves it to the operating system."""
     receive_buffer_bytes: int = -1
     """`socket.receive.buffer.bytes`; -1 leaves it to the operating system."""
-    backlog: int = 50
+    backlog: int = 4096
     """`socket.listen.backlog.size`."""
     poison_frames: bool = False
     """For tests: overwrite each frame after `on_frame`, so that a handler that kept a view of it is found out."""

@@ -32,6 +32,7 @@ def image_with(**subscriptions: dict[str, str]) -> ClusterImage:
 @dataclass
 class FakeConnection:
     id: int = 1
+    is_closed: bool = False
 
 
 def client(number: int = 1, client_id: str | None = "app-1") -> Client:
@@ -41,7 +42,14 @@ def client(number: int = 1, client_id: str | None = "app-1") -> Client:
 def instance_of(
     manager: Telemetry, image: ClusterImage, who: Client, now_ms: float = 0, connection: int = 1
 ) -> Instance:
-    return manager.instance(image, FakeConnection(connection), who, now_ms)  # type: ignore[arg-type]  # only its id is looked at
+    # Of the connection only this much is looked at.
+    work = manager.instance(image, FakeConnection(connection), who, now_ms)  # type: ignore[arg-type]
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Instance = done.value
+            return found
 
 
 @pytest.fixture
@@ -243,3 +251,15 @@ class TestOverTheWire:
         request = m.PushTelemetryRequest(begun.client_instance_id, begun.subscription_id, metrics=b"12345")
         assert own_client.ask(request).error_code == 0
         assert own_broker.node.broker.telemetry.receiver == telemetry.CountingReceiver(1, 5)
+
+
+def test_a_pattern_that_backtracking_never_finishes_is_soon_matched(manager: Telemetry) -> None:
+    image = image_with(greedy={"metrics": "*", "match": "client_id=(a+)+$"})
+    assert instance_of(manager, image, client(1, "a" * 60 + "!")).metrics == ()
+    assert instance_of(manager, image, client(2, "a" * 60)).metrics == ("*",)
+
+
+def test_a_long_match_lets_others_have_their_turn(manager: Telemetry) -> None:
+    image = image_with(greedy={"metrics": "*", "match": "client_id=(a|b)*a(a|b){300}"})
+    work = manager.instance(image, FakeConnection(), client(1, "ab" * 10_000), 0)  # type: ignore[arg-type]  # as above
+    assert sum(1 for _ in work) > 50

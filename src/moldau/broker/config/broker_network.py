@@ -41,7 +41,7 @@ socket.connection.setup.timeout.max.ms long 30000 - medium static
     Longest wait for a connection to another node, after several failures.
 socket.connection.setup.timeout.ms long 10000 - medium static
     First wait for a connection to another node; grows with failures.
-socket.listen.backlog.size int 50 [1,...] medium static
+socket.listen.backlog.size int 4096 [1,...] medium static
     Connections the operating system keeps waiting to be accepted.
 socket.receive.buffer.bytes int 102400 - high static
     Receive buffer of a socket; -1 is the operating system's default.

@@ -5,7 +5,9 @@ A file says at its top which versions it serves and how it behaves, and has one 
     def handle(broker: Broker, call: Call, request: m.XRequest) -> m.XResponse | None
 
 It returns the response, or None after seeing to it that `call.respond` is called later. It may also be `async`, or
-return a coroutine: then no later request of its connection overtakes it. Produce and Fetch have
-`handle_frame(broker, call, frame, position)` instead and read the bytes themselves. What is not here is not in
-ApiVersions.
+return a coroutine: then no later request of its connection overtakes it. What walks through something long is a
+generator: it yields about once a millisecond, so that others have their turn, and returns the response.
+
+Produce and Fetch have `handle_frame(broker, call, frame, position)` instead and read the bytes themselves. What is not
+here is not in ApiVersions.
 """

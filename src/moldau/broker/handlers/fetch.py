@@ -215,10 +215,7 @@ class _Fetch:
         info = log.read(offset, min(max_bytes, left), upper_bound_offset=bound, min_one_batch=is_first)
         aborted = None
         if committed_only:
-            aborted = []
-            if info.region is not None:
-                found = log.aborted_transactions(info.first_offset, bound)
-                aborted = [(each.producer_id, each.first_offset) for each in found]
+            aborted = [(each.producer_id, each.first_offset) for each in log.aborted_within(info, bound)]
         if follower is not None:
             follower.sent(partition, info.length)
         records = () if info.region is None else (info.region,)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.telemetry import Client, check_get
 from moldau.records import Codec
+from moldau.timers.turns import Slices
 from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire import messages as m
 
@@ -22,12 +23,13 @@ _ACCEPTED = [Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY]  # best first
 
 def handle(
     broker: Broker, call: Call, request: m.GetTelemetrySubscriptionsRequest
-) -> m.GetTelemetrySubscriptionsResponse:
+) -> Slices[m.GetTelemetrySubscriptionsResponse]:
     now_ms = broker.clock.monotonic_ms()
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
         instance_id = broker.telemetry.new_instance_id()
-    instance = broker.telemetry.instance(broker.image, call.connection, client_of(call, instance_id), now_ms)
+    client = client_of(call, instance_id)
+    instance = yield from broker.telemetry.instance(broker.image, call.connection, client, now_ms)
     error = check_get(instance, now_ms)
     if error is not ErrorCode.NONE:
         return m.GetTelemetrySubscriptionsResponse(error_code=error)

@@ -9,7 +9,6 @@ nobody knows (UNSUPPORTED_COMPRESSION_TYPE); larger than `telemetry.max.bytes` (
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,12 @@ _log = logging.getLogger(__name__)
 _DECOMPRESSED_RATIO_MAX = 64
 
 
-def handle(
-    broker: Broker, call: Call, request: m.PushTelemetryRequest
-) -> m.PushTelemetryResponse | Awaitable[m.PushTelemetryResponse]:
+async def handle(broker: Broker, call: Call, request: m.PushTelemetryRequest) -> m.PushTelemetryResponse:
     if not is_usable_instance_id(request.client_instance_id):
         return m.PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
     now_ms = broker.clock.monotonic_ms()
     client = client_of(call, request.client_instance_id)
-    instance = broker.telemetry.instance(broker.image, call.connection, client, now_ms)
+    instance = await broker.in_turns(broker.telemetry.instance(broker.image, call.connection, client, now_ms))
     max_bytes = broker.config.get_int("telemetry.max.bytes")
     error = check_push(
         instance,
@@ -50,7 +47,7 @@ def handle(
         return m.PushTelemetryResponse(error_code=error)
     if request.compression_type == Codec.NONE:
         return _receive(broker, instance, Push(instance.client, bytes(request.metrics), request.terminating))
-    return _decompress_and_receive(broker, instance, request, max_bytes * _DECOMPRESSED_RATIO_MAX)
+    return await _decompress_and_receive(broker, instance, request, max_bytes * _DECOMPRESSED_RATIO_MAX)
 
 
 async def _decompress_and_receive(

@@ -1,0 +1,91 @@
+"""Long work in turns: it is cut into slices, and all of it together gets a bounded part of each turn of the loop.
+
+Whoever else uses the loop waits for one such part at most, however much work there is and whoever sent it.
+
+Work is a generator that yields where it can be interrupted, about once a millisecond. Slices are taken in rotation, so
+that short work is not behind long work. A clock that stands still (the simulator's) interrupts nothing: one
+slice of each per turn, always in the same order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+PART_MS = 5.0
+"""How much of a turn is given to such work; a slice begun before is finished after."""
+Slices = Generator[None, None, T]
+
+
+class Turns:
+    """Belongs to one loop."""
+
+    __slots__ = ("_is_scheduled", "_loop", "_now_ms", "_steps", "longest_ms")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], float]) -> None:
+        self._loop = loop
+        self._now_ms = now_ms
+        self._steps: deque[Callable[[], bool]] = deque()
+        self._is_scheduled = False
+        self.longest_ms = 0.0
+        """The longest part a turn had to give, for those who watch."""
+
+    def __len__(self) -> int:
+        """How much work is waiting for its next slice."""
+        return len(self._steps)
+
+    def add(self, step: Callable[[], bool]) -> None:
+        """Call `step`, in turns, until it says that nothing is left (False). It must not raise: the loop reports it,
+        and the step is not called again."""
+        self._steps.append(step)
+        self._schedule()
+
+    def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
+        """The result, if one slice was enough, else its future. Cancelling the future ends the work."""
+        try:
+            next(work)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def step() -> bool:
+            if future.done():  # nobody waits for it any more
+                work.close()
+                return False
+            try:
+                next(work)
+            except StopIteration as done:
+                future.set_result(done.value)
+                return False
+            except Exception as error:
+                future.set_exception(error)
+                return False
+            return True
+
+        self.add(step)
+        return future
+
+    def _schedule(self) -> None:
+        if self._steps and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._part)
+
+    def _part(self) -> None:
+        self._is_scheduled = False
+        started_ms = self._now_ms()
+        used_ms = 0.0
+        try:
+            for _ in range(len(self._steps)):
+                step = self._steps.popleft()
+                if step():
+                    self._steps.append(step)
+                used_ms = self._now_ms() - started_ms
+                if used_ms >= PART_MS:
+                    break
+        finally:  # a step that raised must not stop the others
+            self.longest_ms = max(self.longest_ms, used_ms)
+            self._schedule()
