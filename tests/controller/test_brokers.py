@@ -96,6 +96,26 @@ def test_a_new_controller_gives_everybody_time_but_knows_its_own_broker_is_gone(
     assert all(broker.fenced for broker in world.image.brokers.values())
 
 
+def test_a_new_controller_fences_the_former_life_of_its_own_broker(world: World) -> None:
+    """Opening its logs may take longer than a session: until it registers, its partitions need other leaders."""
+    world.create_assigned("orders", [2, 0])
+    world.sessions.activate(world.image, world.now_ms, own_broker_id=2)
+    for broker_id in (0, 1):
+        world.now_ms += SESSION_TIMEOUT_MS
+        for each in (0, 1):
+            world.heartbeat(each)
+        assert not world.image.brokers[broker_id].fenced
+    world.commit(fence_stale_brokers(world.image, world.context, world.sessions))
+    assert [each.fenced for each in world.image.brokers.values()] == [False, False, True]
+    assert world.partition("orders").leader == 0
+    assert _register(world, world.registration(2, incarnation=1)).error_code == ErrorCode.NONE
+
+
+def test_a_controller_that_takes_over_knows_that_its_own_broker_lives(world: World) -> None:
+    world.sessions.activate(world.image, world.now_ms, own_broker_id=2, own_epoch=world.image.brokers[2].epoch)
+    assert _refused(world, world.registration(2, incarnation=1))[0] == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
 def test_registrations_that_are_refused(world: World) -> None:
     good = world.registration(9)
     assert _refused(world, good.replace(cluster_id="another")) == (

@@ -17,6 +17,7 @@ from moldau.raft import (
     RaftSettings,
     RaftViolation,
     ReplicaKey,
+    Send,
     Vote,
     Voter,
     VoterHistory,
@@ -26,7 +27,7 @@ from moldau.raft import (
 )
 from moldau.raft.election_state import CorruptQuorumState
 from moldau.raft.leader import Leader
-from moldau.raft.roles import Follower, Unattached
+from moldau.raft.roles import Ballots, Follower, Unattached
 from moldau.raft.voters import static_voters
 from moldau.seams.randomness import SeededRandom
 from moldau.wire import ErrorCode
@@ -133,6 +134,34 @@ def test_the_leader_counts_itself_only_with_what_is_flushed() -> None:
     leader.fetched(THIRD, 2.0, 5, 5)  # a majority does not need the leader's own disk
     assert leader.update_high_watermark(2)
     assert leader.high_watermark == 5
+
+
+def test_no_fetch_claims_what_is_not_flushed() -> None:
+    """Whoever is asked may lead, and counts a fetch as the word that all before its offset is on disk: also that of a
+    replica that follows nobody yet."""
+    for state in (ElectionState(5), ElectionState(5, 2), ElectionState(5, None, TWO)):
+        raft = replica(state, 1, 4, 5)
+        assert isinstance(raft.log, MemoryLog)
+        raft.log.flushed = 2
+        raft.poll(1.0)
+        assert not [each for each in raft.take_effects() if isinstance(each, Send)]
+        raft.log.flushed = 3
+        raft.poll(2.0)
+        fetches = [each.request for each in raft.take_effects() if isinstance(each, Send)]
+        assert [each.offset for each in fetches if isinstance(each, Fetch)] == [3]
+
+
+def test_a_new_leader_tells_no_high_watermark_before_it_has_committed_in_its_epoch() -> None:
+    """What it knew as a follower may be older than what the one that asks has acted upon."""
+    raft = replica(ElectionState(5, None, ME), 1, 4, 5)
+    raft.high_watermark = 2
+    raft.become_leader(0.0, Ballots(THREE, granted={1, 2}))
+    assert isinstance(raft.log, MemoryLog)
+    raft.log.entries.append(Entry(5, "leader change"))
+    raft.log.flushed = 4
+    answer = raft.on_fetch(1.0, Fetch(TWO, 5, 3, 5))
+    assert (answer.error, answer.high_watermark) == (ErrorCode.NONE, -1)
+    assert raft.on_fetch(2.0, Fetch(TWO, 5, 4, 5)).high_watermark == 4
 
 
 def test_nothing_below_the_high_watermark_is_cut() -> None:

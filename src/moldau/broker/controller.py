@@ -4,8 +4,10 @@ Handlers say `await broker.controller.submit(create_topics, request)`: the comma
 records are appended, and the answer comes back once they are committed and this node has acted on them. A node that is
 not the active controller gets NotController; `broker.controller_channel` finds the one that is.
 
-Invariant: a command is decided on an image that has everything before it, and its records follow that image in the
-log: nothing comes between.
+Invariants
+- A command is decided on an image that has everything before it, and its records follow that image in the log: nothing
+  comes between.
+- An answer is given only when what it rests on is committed: its records, or, if there is nothing to do, what says so.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class LocalController:
     def _activate(self, epoch: int) -> None:
         broker = self._broker
         self._active_epoch = epoch
-        self.sessions.activate(self._log.latest, broker.clock.monotonic_ms(), broker.node_id)
+        now_ms = broker.clock.monotonic_ms()
+        self.sessions.activate(self._log.latest, now_ms, broker.node_id, broker.broker_epoch)
         if first := activation_records(self._log.latest, self.context()):
             self.append_unasked(first)
         if not broker.config.standalone:
@@ -104,17 +107,30 @@ class LocalController:
             delete_topic_enable=config.get_bool("delete.topic.enable"),
         )
 
-    async def submit(self, command: Command[RequestT, R], request: RequestT) -> R:
-        """Decide, commit, and give back the answer. NotController if another node must be asked."""
+    async def submit(
+        self,
+        command: Command[RequestT, R],
+        request: RequestT,
+        *,
+        and_append: Callable[[R], asyncio.Future[None] | None] | None = None,
+    ) -> R:
+        """Decide, commit, and give back the answer. NotController if another node must be asked.
+
+        `and_append` is given the answer when its records are appended and may append what belongs to them: nothing
+        comes between, and the answer waits for both."""
         if not self.is_active:
             raise NotController
         result = command(self._log.latest, request, self.context())
         if result.refusal is not None:
             _log.info("refused %s: %s", type(request).__name__, result.refusal)
-        if result.records:
-            await self._log.append(result.records)
-            if self._duties is not None:
-                self._duties.on_command()
+        # Without records the answer rests on what it read, which the next controller may not have.
+        pending = self._log.append(result.records) if result.records else self._log.commit_pending()
+        more = and_append(result.response) if and_append is not None else None
+        for each in (pending, more):
+            if each is not None:
+                await asyncio.shield(each)
+        if result.records and self._duties is not None:
+            self._duties.on_command()
         return result.response
 
     async def execute(self, request: Message) -> Any:

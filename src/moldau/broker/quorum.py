@@ -233,7 +233,8 @@ class MetadataQuorum:
         return self._channels()
 
     async def wait_until_caught_up(self) -> None:
-        """Until everything that was committed when the leader first told is in `committed`."""
+        """Until `committed` has everything that this node can ever have acted upon: what a leader had committed in its
+        own epoch when it first told."""
         if not self._is_caught_up:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -291,6 +292,10 @@ class MetadataQuorum:
         done = self._appends.add(last_offset, self.latest, len(batch), now_ms)
         self._after_append()
         return done
+
+    def commit_pending(self) -> asyncio.Future[None] | None:
+        """Done when `latest`, as it is now, is committed; None if it is."""
+        return self._appends.newest()
 
     def append_voters(self, voters: VoterSet, *, kraft_version: int | None = None) -> asyncio.Future[None]:
         """Another set of voters, which counts at once; the future is done when it is committed."""
@@ -374,6 +379,7 @@ class MetadataQuorum:
             return
         finally:
             self._is_settling = False
+        self._note_caught_up()
         if self._is_started:
             self._flush_soon()
             self._set_timer()
@@ -472,7 +478,6 @@ class MetadataQuorum:
         else:
             self._apply_from_log(offset)
         self._appends.finish_control(offset)
-        self._note_caught_up(offset)
         if self._is_started:
             self._snapshots.take_if_due(self.committed, self._applied)
         role = self._raft.role
@@ -481,13 +486,15 @@ class MetadataQuorum:
             self.is_leader = True
             self._tell(self._me.id, role.epoch)
 
-    def _note_caught_up(self, offset: int) -> None:
+    def _note_caught_up(self) -> None:
+        """Caught up is who has applied what a leader has committed in its own epoch. That includes everything this node
+        ever acted upon: it heard of that from leaders of this epoch or of earlier ones."""
         if self._is_caught_up:
             return
         if self._catch_up_to is None:
-            told = self._raft.leader_high_watermark
-            self._catch_up_to = offset if isinstance(self._raft.role, Leader) else told if told >= 0 else None
-        if self._catch_up_to is not None and offset >= self._catch_up_to:
+            role, told = self._raft.role, self._raft.leader_high_watermark
+            self._catch_up_to = role.high_watermark if isinstance(role, Leader) else told if told >= 0 else None
+        if self._catch_up_to is not None and self._applied >= self._catch_up_to:
             self._is_caught_up = True
             for waiter in self._waiters:
                 if not waiter.done():

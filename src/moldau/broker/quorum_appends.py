@@ -43,6 +43,10 @@ class QuorumAppends:
         self._control.append((offset, done))
         return done
 
+    def newest(self) -> asyncio.Future[None] | None:
+        """Of the records that were appended last, if a majority does not have them yet."""
+        return self._pending[-1].done if self._pending else None
+
     def take_committed(self, offset: int) -> Iterator[PendingAppend]:
         """Those below, in order; telling those who wait is left to the caller, who acts on them first."""
         while self._pending and self._pending[0].last_offset < offset:

@@ -66,7 +66,7 @@ class QuorumFetches:
         if not self._waiting:
             return
         quorum = self._quorum
-        end, known = quorum.files.end_offset, quorum.high_watermark
+        end, known = quorum.files.end_offset, quorum.raft.told_high_watermark
         is_wrong = quorum.raft.leader_only(quorum.epoch) is not ErrorCode.NONE
         ready = [
             each

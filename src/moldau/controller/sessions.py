@@ -20,6 +20,8 @@ class BrokerSession:
     metadata_offset: int = -1
     # The others must have read the log up to here before the broker may finish its shutdown; -1: it is not in one.
     shutdown_offset: int = -1
+    # The process it belonged to is certainly gone: the next incarnation need not wait for the session to end.
+    is_former_life: bool = False
 
 
 class BrokerSessions:
@@ -29,16 +31,22 @@ class BrokerSessions:
         self.session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, BrokerSession] = {}
 
-    def activate(self, image: ClusterImage, now_ms: float, own_broker_id: int | None = None) -> None:
+    def activate(
+        self, image: ClusterImage, now_ms: float, own_broker_id: int | None = None, own_epoch: int = -1
+    ) -> None:
         """This node has become the active controller: give every unfenced broker one session's time to call.
 
-        Not the broker of this very process, though: its former incarnation is certainly dead, and the new one
-        should not have to wait for a timeout to register.
+        Also the broker of this very process. If that has not registered yet (its epoch is another one), the session is
+        that of its former life: it keeps nobody from registering, and when it is over the former life is fenced like
+        any other, for opening the logs may take long.
         """
         self._sessions = {
-            broker.broker_id: BrokerSession(broker.epoch, None if broker.fenced else now_ms)
+            broker.broker_id: BrokerSession(
+                broker.epoch,
+                None if broker.fenced else now_ms,
+                is_former_life=broker.broker_id == own_broker_id and broker.epoch != own_epoch,
+            )
             for broker in image.brokers.values()
-            if broker.broker_id != own_broker_id
         }
 
     def get(self, broker_id: int, epoch: int) -> BrokerSession | None:
@@ -63,7 +71,9 @@ class BrokerSessions:
 
     def is_alive(self, broker_id: int, epoch: int, now_ms: float) -> bool:
         session = self.get(broker_id, epoch)
-        return session is not None and not self._has_expired(session, now_ms) and session.contact_ms is not None
+        if session is None or session.is_former_life or session.contact_ms is None:
+            return False
+        return not self._has_expired(session, now_ms)
 
     def expired(self, now_ms: float) -> list[int]:
         """Brokers that have not called for a session's time."""

@@ -112,9 +112,8 @@ class Leader:
 
     def progress_of(self, voter: ReplicaKey) -> Progress | None:
         """Of a voter, which may be in the set without its directory id."""
-        found = self.progress.get(voter)
-        if found is not None or any(voter.directory_id):
-            return found
+        if any(voter.directory_id):
+            return self.progress.get(voter)
         same = [each for key, each in self.progress.items() if key.id == voter.id]
         return max(same, key=lambda each: each.last_fetch_ms, default=None)
 

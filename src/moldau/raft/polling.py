@@ -59,6 +59,9 @@ class Polling:
     def _ask_around(self, role: Unattached, now_ms: float) -> None:
         """Fetch from anybody, to be told who leads."""
         raft = self._raft
+        request = self._fetch_request()
+        if request is None:
+            return
         if now_ms < self._ask_not_before_ms:
             raft.wake_at(self._ask_not_before_ms)
             return
@@ -71,7 +74,7 @@ class Polling:
         for _ in choices:
             node_id, address = choices[self._next_asked % len(choices)]
             self._next_asked += 1
-            if address is not None and raft.send(now_ms, node_id, address, self._fetch_request()):
+            if address is not None and raft.send(now_ms, node_id, address, request):
                 self._ask_not_before_ms = now_ms + _ASK_INTERVAL_MS
                 return
 
@@ -87,17 +90,20 @@ class Polling:
                 raft.unattach(now_ms, role.epoch, role.leader_id)
                 self._next_asked += 1
             return
-        request: Request
+        request: Request | None
         if role.snapshot is not None:
             request = FetchSnapshot(raft.me, role.epoch, role.snapshot, role.snapshot_position)
-        elif raft.log.flushed_offset < raft.log.end_offset:
-            return  # a fetch says that everything before it is on disk
         else:
             request = self._fetch_request()
-        raft.send(now_ms, role.leader_id, role.address, request)
+        if request is not None:
+            raft.send(now_ms, role.leader_id, role.address, request)
 
-    def _fetch_request(self) -> Fetch:
+    def _fetch_request(self) -> Fetch | None:
+        """None while something is not flushed: whoever is asked may lead, and takes a fetch for the word that all
+        before its offset is on disk. The end of the flush is a reason to poll again."""
         raft = self._raft
+        if raft.log.flushed_offset < raft.log.end_offset:
+            return None
         known = -1 if raft.high_watermark is None else raft.high_watermark
         return Fetch(raft.me, raft.epoch, raft.log.end_offset, raft.log.last_epoch, known)
 

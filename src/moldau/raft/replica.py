@@ -329,16 +329,23 @@ class Raft:
         role = self.role
         if error is not ErrorCode.NONE or not isinstance(role, Leader):
             return Fetched(error, leader_id, epoch, leader_address=address)
-        start, known = self.log.start_offset, self.high_watermark
-        high_watermark = -1 if known is None else known
+        start = self.log.start_offset
         snapshot, diverging = where_logs_part(self.log, fetch.offset, fetch.last_epoch)
         if snapshot is None and diverging is None and fetch.replica.id >= 0:
             role.fetched(fetch.replica, now_ms, fetch.offset, self.log.end_offset)
             if role.update_high_watermark(self.log.flushed_offset):
                 assert role.high_watermark is not None
                 self.raise_high_watermark(role.high_watermark)
-                high_watermark = role.high_watermark
-        return Fetched(error, leader_id, epoch, high_watermark, start, diverging, snapshot, leader_address=address)
+        return Fetched(
+            error, leader_id, epoch, self.told_high_watermark, start, diverging, snapshot, leader_address=address
+        )
+
+    @property
+    def told_high_watermark(self) -> int:
+        """What this leader may tell of what is committed: nothing (-1) before it has committed in its own epoch. Before
+        that it may know less than those that follow it, who would take its word for the newest there is."""
+        role = self.role
+        return role.high_watermark if isinstance(role, Leader) and role.high_watermark is not None else -1
 
     def _leader_or_not(self) -> ErrorCode:
         return ErrorCode.NONE if isinstance(self.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER

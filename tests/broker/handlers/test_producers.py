@@ -97,10 +97,10 @@ def test_all_who_wait_are_served_by_one_request(own_broker: Broker) -> None:
         nonlocal asked
         submit = node.controller.submit
 
-        async def counted(command: Any, request: Any) -> Any:
+        async def counted(command: Any, request: Any, **more: Any) -> Any:
             nonlocal asked
             asked += 1
-            return await submit(command, request)
+            return await submit(command, request, **more)
 
         node.controller.submit = counted  # type: ignore[method-assign]  # a throwaway broker
         return await asyncio.gather(*(producer_ids.claim() for _ in range(50)))

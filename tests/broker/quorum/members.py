@@ -13,12 +13,17 @@ from typing import Any, cast
 
 from moldau.broker.calls import Call
 from moldau.broker.config import load_broker_config
+from moldau.broker.config_rules import TableRules
+from moldau.broker.controller import LocalController
 from moldau.broker.quorum import MetadataQuorum
+from moldau.controller import BrokerSessions, ControllerContext
 from moldau.controller.features import bootstrap_records
 from moldau.controller.image import ClusterImage
 from moldau.log.context import LogContext
-from moldau.seams import FileRegion
+from moldau.seams import FileRegion, SystemClock
 from moldau.seams.network import Disconnected, Payload
+from moldau.seams.randomness import SeededRandom
+from moldau.timers import TimingWheel
 from moldau.wire import Message, apis, decode_request, encode
 from moldau.wire import messages as m
 from moldau.wire.codec import decode
@@ -26,6 +31,7 @@ from moldau.wire.fetch import decode_fetch_request, decode_fetch_response
 
 HANDLERS = {
     52: "vote",
+    57: "update_features",
     53: "begin_quorum_epoch",
     54: "end_quorum_epoch",
     59: "fetch_snapshot",
@@ -182,3 +188,23 @@ class World:
 
     def all_have(self, topic: str) -> bool:
         return all(topic in each.quorum.committed.topics for each in self.members.values())
+
+
+def controller_of(member: Member) -> LocalController:
+    """The active controller of a member that leads, without a broker around it."""
+    quorum = member.quorum
+    clock = SystemClock()
+    broker = SimpleNamespace(
+        metadata_log=quorum,
+        clock=clock,
+        config=member.broker.config,
+        node_id=member.node_id,
+        broker_epoch=-1,
+        wheel=TimingWheel(clock.monotonic_ms()),
+    )
+    rules = TableRules(lambda: member.broker.config)
+    context = ControllerContext(rules, SeededRandom(1), member.node_id, "the-cluster")
+    controller = LocalController(cast("Any", broker), context, BrokerSessions(9_000))
+    controller._active_epoch = quorum.epoch
+    member.broker.controller = controller
+    return controller

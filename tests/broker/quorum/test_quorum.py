@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.quorum import NotController
+from moldau.controller.context import ControllerContext, ControllerResult
+from moldau.controller.image import ClusterImage
 from moldau.wire import Message
 from moldau.wire import messages as m
-from tests.broker.quorum.members import World
+from tests.broker.quorum.members import World, controller_of
 
 
 def topic(number: int) -> list[Message]:
@@ -143,3 +145,35 @@ def test_a_new_node_waits_until_it_has_all_that_was_committed(tmp_path: Path) ->
         assert len(late.quorum.committed.topics) == 30
 
     run(World(tmp_path, 3, {"controller.quorum.fetch.max.bytes": "300"}), scenario)
+
+
+def test_an_answer_that_changes_nothing_waits_for_what_it_rests_on(tmp_path: Path) -> None:
+    """The image it was decided on is not committed yet, and the next controller may not have it."""
+
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        leader = await world.bootstrap()
+        quorum = leader.quorum
+        controller = controller_of(leader)
+        followers = {each for each in world.members if each != leader.node_id}
+        world.cut |= followers
+        pending = quorum.append(topic(1))
+
+        def read(image: ClusterImage, name: str, _context: ControllerContext) -> ControllerResult[bool]:
+            return ControllerResult(name in image.topics, [])
+
+        asking = asyncio.ensure_future(controller.submit(read, "t1"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not asking.done(), "answered from what is not committed"
+        world.cut.clear()
+        world.cut.add(leader.node_id)
+        await world.leader()
+        world.cut.clear()
+        with pytest.raises(NotController):
+            await asking
+        with pytest.raises(NotController):
+            await pending
+
+    run(World(tmp_path, 3), scenario)

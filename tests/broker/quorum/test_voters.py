@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from moldau.raft import ReplicaKey
+from moldau.raft.leader import Leader
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
-from tests.broker.quorum.members import Member, World
+from tests.broker.quorum.members import Member, World, controller_of
 from tests.broker.quorum.test_quorum import run, topic
 from tests.broker.quorum.test_snapshots import OFTEN
 
@@ -163,6 +164,7 @@ def test_fixed_voters_become_changeable_when_the_feature_is_raised(tmp_path: Pat
         leader = await world.bootstrap()
         await leader.quorum.append(topic(1))
         await world.until(lambda: world.all_have("t1"))
+        leader.quorum.voter_changes.check_upgrade()
         await leader.quorum.voter_changes.upgrade(1)
         await world.until(lambda: all(each.quorum.kraft_version == 1 for each in world.members.values()))
         keys = [each.key for each in leader.quorum.voters]
@@ -173,3 +175,42 @@ def test_fixed_voters_become_changeable_when_the_feature_is_raised(tmp_path: Pat
         assert voter_ids(leader) == [leader.node_id]
 
     run(World(tmp_path, 2), scenario)
+
+
+def test_features_are_raised_together_or_not_at_all(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        leader = await world.bootstrap()
+        controller_of(leader)
+        await leader.quorum.append([m.FeatureLevelRecord("group.version", 0)])
+        for node_id in (1, 2, 3):
+            levels = m.RegisterControllerRecord.ControllerFeature
+            features = [levels("kraft.version", 0, 1), levels("group.version", 0, 1)]
+            await leader.quorum.append([m.RegisterControllerRecord(node_id, features=features)])
+
+        def level() -> int:
+            return leader.quorum.latest.features.get("group.version", 0)
+
+        async def restart(node_id: int) -> None:
+            await world.stop(node_id)
+            member = world.start(node_id)
+            role = leader.quorum.raft.role
+            assert isinstance(role, Leader)
+            role.progress.pop(member.quorum.raft.me, None)
+            await world.until(lambda: member.quorum.raft.me in role.progress)
+
+        other = next(each for each in world.members if each != leader.node_id)
+        world.directory_ids[other] = bytes(16)  # a release that does not tell
+        await restart(other)
+        update = m.UpdateFeaturesRequest.FeatureUpdateKey
+        updates = [update("group.version", 1, False, 1), update("kraft.version", 1, False, 1)]
+        request = m.UpdateFeaturesRequest(feature_updates=updates)
+        answer = await world.deliver(0, leader.node_id, request)
+        assert (answer.error_code, level()) == (ErrorCode.INVALID_UPDATE_VERSION, 0), "half of it was written"
+        del world.directory_ids[other]
+        await restart(other)
+        answer = await world.deliver(0, leader.node_id, request)
+        assert (answer.error_code, level(), leader.quorum.kraft_version) == (ErrorCode.NONE, 1, 1)
+
+    run(World(tmp_path, 3), scenario)

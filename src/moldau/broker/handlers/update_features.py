@@ -7,6 +7,7 @@ quorum's: it is written there, with the voters, which can change from then on (K
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from moldau.controller.feature_updates import SAFE_DOWNGRADE, UPGRADE, update_features
@@ -25,13 +26,18 @@ async def handle(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -
         for update in request.feature_updates:
             update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     level = next((each.max_version_level for each in request.feature_updates if each.feature == KRAFT_VERSION), 0)
+    changes = broker.metadata_log.voter_changes
     is_raised = level > broker.controller.kraft_version and not request.validate_only
-    response = await broker.controller.submit(update_features, request)
-    if is_raised and response.error_code == ErrorCode.NONE and not any(each.error_code for each in response.results):
-        try:
-            await broker.metadata_log.voter_changes.upgrade(level)
-        except VoterChangeRefused as refused:
-            return m.UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message)
+
+    def raise_kraft_version(response: m.UpdateFeaturesResponse) -> asyncio.Future[None] | None:
+        return changes.upgrade(level) if is_raised and not response.error_code else None
+
+    try:
+        if is_raised and broker.controller.is_active:
+            changes.check_upgrade()  # refused before anything is written
+        response = await broker.controller.submit(update_features, request, and_append=raise_kraft_version)
+    except VoterChangeRefused as refused:
+        return m.UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message)
     for result in response.results:
         if result.error_code == ErrorCode.NONE:
             result.error_message = ErrorCode.NONE.name  # what Kafka has there
