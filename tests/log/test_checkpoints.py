@@ -93,7 +93,7 @@ def test_clean_shutdown_marker_does_not_come_back(disk: SimDisk) -> None:
 
 def test_an_older_checkpoint_never_overwrites_a_newer_one(disk: SimDisk) -> None:
     file = CheckpointFile(disk, "/d/c")
-    older, newer = file.next_turn(), file.next_turn()
+    older, newer = file.next_turn([("t", 0)]), file.next_turn([("t", 0)])
     file.write(newer, {("t", 0): 5})
     file.write(older, {("t", 0): 9})
     assert read_offsets(disk, "/d/c") == {("t", 0): 5}

@@ -4,7 +4,7 @@ The node does `await to_thread(job.run)` and then `job.finish()`; tests call bot
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from moldau.log.checkpoints import TopicPartition, write_offsets
@@ -46,9 +46,13 @@ class RemoveJob:
 
 
 class CheckpointFile:
-    """An offset checkpoint that several threads write: newer values are never overwritten by older ones."""
+    """An offset checkpoint that several threads write: newer values are never overwritten by older ones.
 
-    __slots__ = ("_disk", "_issued", "_lock", "_path", "_written")
+    It knows of which partitions the file may speak, now or when those have written who took their turn: a superset,
+    which an up-to-date write makes exact again. See `LogDir.forget`.
+    """
+
+    __slots__ = ("_disk", "_issued", "_lock", "_may_hold", "_path", "_written")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -56,11 +60,25 @@ class CheckpointFile:
         self._lock = threading.Lock()
         self._issued = 0
         self._written = 0
+        self._may_hold: set[TopicPartition] = set()
 
-    def next_turn(self) -> int:
-        """On the loop, when the values are taken."""
+    def next_turn(self, keys: Iterable[TopicPartition]) -> int:
+        """On the loop, when the values of these partitions are taken."""
         self._issued += 1
+        self._may_hold.update(keys)
         return self._issued
+
+    def found(self, keys: Iterable[TopicPartition]) -> None:
+        """The file was read, and speaks of these."""
+        self._may_hold.update(keys)
+
+    def may_hold(self, key: TopicPartition) -> bool:
+        return key in self._may_hold
+
+    def finished(self, turn: int, keys: Iterable[TopicPartition]) -> None:
+        """On the loop: the values of this turn are written, or newer ones."""
+        if turn == self._issued:
+            self._may_hold = set(keys)
 
     def write(self, turn: int, offsets: Mapping[TopicPartition, int]) -> None:
         with self._lock:
@@ -78,7 +96,7 @@ class CheckpointJob:
         self, file: CheckpointFile, offsets: Mapping[TopicPartition, int], on_error: Callable[[OSError], None]
     ) -> None:
         self._file = file
-        self._turn = file.next_turn()
+        self._turn = file.next_turn(offsets)
         self._offsets = dict(offsets)
         self._on_error = on_error
         self._error: OSError | None = None
@@ -92,3 +110,5 @@ class CheckpointJob:
     def finish(self) -> None:
         if self._error is not None:
             self._on_error(self._error)
+        else:
+            self._file.finished(self._turn, self._offsets)

@@ -1,6 +1,11 @@
 """One of the node's `log.dirs`: its identity, its lock, its checkpoints and the logs in it.
 
 A dir fails as a whole: after the first disk error all its logs are offline, and the others do not notice.
+
+Checkpoints are Kafka's files, which name a partition and say nothing of its topic's id. So an entry counts for the
+folder of that name in this dir, and this is kept true: before a folder gets a name here (a new log, or one that moves
+in), no checkpoint file of this dir holds, durably, what a former owner of the name left (`forget`). A folder of Apache
+Kafka is believed in the same way: its entries are those of the folders found beside them, the others are remnants.
 """
 
 from collections.abc import Callable
@@ -25,6 +30,8 @@ from moldau.log.jobs import CheckpointFile, CheckpointJob
 from moldau.log.partition_log import PartitionLog
 from moldau.seams import Disk
 from moldau.seams.disk import DiskLock
+
+CHECKPOINTS = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START_OFFSET, CLEANER_OFFSET)
 
 
 @dataclass(slots=True)
@@ -66,10 +73,12 @@ class LogDir:
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """An unreadable checkpoint counts as empty, and the shutdown as unclean: the logs themselves must tell."""
         try:
-            return read_offsets(self.disk, f"{self.path}/{name}")
+            offsets = read_offsets(self.disk, f"{self.path}/{name}")
         except CorruptCheckpoint:
             self.was_clean = False
             return {}
+        self._checkpoint(name).found(offsets)
+        return offsets
 
     def checkpoint_values(self, name: str) -> dict[TopicPartition, int]:
         logs = self.logs.items()
@@ -91,19 +100,31 @@ class LogDir:
 
     def write_checkpoint(self, name: str) -> None:
         """Now, on this thread, which is the loop's."""
-        file = self._checkpoint(name)
+        file, offsets = self._checkpoint(name), self.checkpoint_values(name)
+        turn = file.next_turn(offsets)
         try:
-            file.write(file.next_turn(), self.checkpoint_values(name))
+            file.write(turn, offsets)
         except OSError as error:
             self.fail(error)
             raise
+        file.finished(turn, offsets)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Make sure that no checkpoint speaks of a partition that is not here, not even after a crash.
+
+        Quick but for names that are used again within a minute of their deletion: the rest is forgotten in passing."""
+        self.cleaned_offsets.pop(key, None)
+        for name in CHECKPOINTS:
+            if self._checkpoint(name).may_hold(key):
+                self.write_checkpoint(name)
 
     def recovery_point_writer(self, key: TopicPartition) -> Callable[[int], None]:
         """A function for another thread that writes the recovery points of now, but a newer one for `key`.
 
         If something newer is written meanwhile (a truncation lowers one), the function does nothing."""
         file = self._checkpoint(RECOVERY_POINT)
-        turn, offsets = file.next_turn(), self.checkpoint_values(RECOVERY_POINT)
+        offsets = self.checkpoint_values(RECOVERY_POINT)
+        turn = file.next_turn((*offsets, key))
         return lambda offset: file.write(turn, {**offsets, key: max(offset, offsets.get(key, 0))})
 
     def fail(self, error: OSError) -> None:
@@ -111,7 +132,7 @@ class LogDir:
 
     def close(self, broker_epoch: int) -> None:
         """After all logs are closed: leave the dir so that the next start needs no recovery."""
-        for name in (RECOVERY_POINT, HIGH_WATERMARK, LOG_START_OFFSET, CLEANER_OFFSET):
+        for name in CHECKPOINTS:
             self.write_checkpoint(name)
         write_clean_shutdown(self.disk, self.path, broker_epoch)
 

@@ -247,6 +247,7 @@ class LogManager:
                 raise StorageError(f"log dir {target.path} is offline")
             folder = f"{target.path}/{folder_name(topic, partition)}"
             try:
+                target.forget(key)
                 log = open_log(self.context, folder, topic, partition, config or self._config_for(topic))
             except OSError as error:
                 self.dir_failed(target.path, error)
