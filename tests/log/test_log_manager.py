@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moldau.log import FlushJob, LogConfig, LogManager, ManagerSettings, MoveJob, PartitionLog
-from moldau.log.checkpoints import read_offsets
+from moldau.log.checkpoints import MetaProperties, read_offsets, write_meta_properties
 from moldau.log.errors import DirLocked, LogError, StorageError
 from moldau.log.folders import FolderName, marked_folder_name, parse_folder
 from moldau.log.offset_map import ENTRY_BYTES
@@ -29,6 +29,7 @@ class Node:
         self.config = config or LogConfig(segment_bytes=500, index_interval_bytes=100)
         self.settings = settings or ManagerSettings(removal_check_interval_ms=10)
         self.offline: list[tuple[str, list[tuple[str, int]]]] = []
+        self.topic_ids: dict[str, bytes] = {}
         self.manager = self.start()
 
     def start(self) -> LogManager:
@@ -39,6 +40,7 @@ class Node:
             random=SeededRandom(1),
             settings=self.settings,
             config_for=lambda topic: self.config,
+            topic_id_of=self.topic_ids.get,
             on_dir_offline=lambda path, partitions, error: self.offline.append((path, partitions)),
             open_segments=OpenSegments(32),
         )
@@ -175,6 +177,68 @@ def test_a_dir_that_cannot_be_read_at_start(node: Node) -> None:
     node.disk.locks.clear()
     with pytest.raises(StorageError):
         node.start()
+
+
+def test_a_dir_that_vanished_is_not_made_again(node: Node) -> None:
+    for number in range(6):
+        fill(node.log(number))
+    for path in DIRS:
+        write_meta_properties(node.disk, path, MetaProperties("c", 1))
+    node.manager.close()
+    node.disk.remove_tree("/b")
+    node.start()
+    assert "the folder is gone" in str(node.report.offline_dirs["/b"])
+    assert not node.disk.exists("/b")
+    node.disk.remove_tree("/a")  # while it runs
+    with pytest.raises(StorageError):
+        node.manager.get_or_create("t", 50, log_dir="/a")
+    assert not node.disk.exists("/a")
+
+
+def test_a_new_log_whose_dir_turns_out_broken_is_made_in_another(node: Node) -> None:
+    node.log(0, "/b")
+    node.log(1, "/c")
+    node.disk.fail("/a/", errno.EIO)
+    assert node.log(2).log_dir in ("/b", "/c")
+    assert [path for path, _ in node.offline] == ["/a"]
+    for path in ("/b/", "/c/"):
+        node.disk.fail(path, errno.EIO)
+    with pytest.raises(StorageError, match="no log dir is online"):
+        node.log(3)
+
+
+def test_a_topic_made_again_does_not_wait_for_the_dir_of_its_namesake(node: Node) -> None:
+    """A16: while the dir is away the new one lies in another; when it is back, the old one is a stray, however long."""
+    old_id, new_id = b"o" * 16, b"n" * 16
+    fill(node.manager.get_or_create("t", 0, topic_id=old_id, log_dir="/a"))
+    node.manager.dir_failed("/a", OSError(errno.EIO, "pulled out"))
+    with pytest.raises(StorageError):
+        node.manager.get_or_create("t", 0, topic_id=old_id)
+    new = node.manager.get_or_create("t", 0, topic_id=new_id)
+    assert new.log_dir != "/a"
+    new.append_as_leader(batch([b"x"]), 1)
+    node.manager.close()
+    node.topic_ids["t"] = new_id
+    node.start()
+    assert [value for _, value in values(node.manager.logs["t", 0])] == [b"x"]
+    assert [name for name in node.disk.list_dir("/a") if name.endswith("-stray")]
+
+
+def test_of_two_logs_of_a_partition_the_one_of_the_newer_epoch_counts(node: Node) -> None:
+    """The longer one, in a dir that came back, ends with what was truncated since."""
+    stale = node.manager.get_or_create("t", 0, topic_id=TOPIC_ID, log_dir="/a")
+    for _ in range(5):
+        stale.append_as_leader(batch([b"stale"]), 1)
+    node.manager.close()
+    node.manager.logs.clear()
+    node.disk.rename("/a/t-0", "/a/t-7")
+    node.start()
+    fresh = node.manager.get_or_create("t", 0, topic_id=TOPIC_ID, log_dir="/b")
+    fresh.append_as_leader(batch([b"fresh"]), 2)
+    node.manager.close()
+    node.disk.rename("/a/t-7", "/a/t-0")
+    node.start()
+    assert [value for _, value in values(node.manager.logs["t", 0])] == [b"fresh"]
 
 
 def test_deleting_a_partition(node: Node) -> None:

@@ -109,7 +109,7 @@ class Member:
             config.log_dirs, disk=self.disk, clock=clock, random=random, config_for=lambda topic: LogConfig()
         )
         logs.open_dirs()
-        for number, log_dir in enumerate(logs.online_dirs):
+        for number, log_dir in enumerate(logs.dirs.values()):
             log_dir.properties = MetaProperties(
                 "a-cluster", self.node_id, uuid_text(directory_id(self.node_id, number, self.disks))
             )

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from moldau.broker.dir_assignments import DirAssignments
 from moldau.broker.isr_updates import IsrUpdates
 from moldau.controller.context import ControllerResult
 from moldau.controller.image import UNASSIGNED_DIR
@@ -368,6 +369,41 @@ def test_with_several_log_dirs_the_controller_hears_where_replicas_lie() -> None
         await cluster.members[1].start()
         await cluster.until(is_known)
         assert len([each for each in cluster.requests if isinstance(each, m.AssignReplicasToDirsRequest)]) == 2
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize("is_counted_on", [True, False])
+def test_a_replica_that_may_lie_in_a_dir_that_is_away_is_not_made_anew(
+    monkeypatch: pytest.MonkeyPatch, is_counted_on: bool
+) -> None:
+    """The controller was not told where it lies. If anybody counts on it, an empty one must not take its place."""
+    cluster = Cluster(2, log_dirs="/a,/b")
+    monkeypatch.setattr(DirAssignments, "check", lambda *_: None)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2], [1, 2])
+        member = cluster.members[1]
+        (index,) = [each for each in range(2) if cluster.log(1, "t", each).log_dir == "/b"]
+        assert await cluster.produce(1, "t", "a", index=index) is ErrorCode.NONE
+        if is_counted_on:
+            cluster.change("t", index, isr=[1])
+        member.crash()
+        member.disk.fail("/b")
+        cluster.register(1, incarnation=1)
+        await member.start()
+        cluster.publish()
+        assert cluster.image("t", index).directories == (UNASSIGNED_DIR, UNASSIGNED_DIR)
+        if is_counted_on:
+            assert cluster.image("t", index).leader == 1
+            assert member.broker.replicas.get("t", index) is None
+            assert await cluster.produce(1, "t", "b", index=index) is ErrorCode.KAFKA_STORAGE_ERROR
+            cluster.create("new", [1, 2])  # what is new cannot lie there
+            assert await cluster.produce(1, "new", "a") is ErrorCode.NONE
+        else:
+            await cluster.until(lambda: cluster.image("t", index).isr == (1, 2))
+            assert cluster.log(1, "t", index).log_dir == "/a"
+            assert cluster.values(1, "t", index) == ["a"]
 
     cluster.run(test)
 

@@ -284,6 +284,14 @@ class SimDisk:
                 self.change("mkdir", folder)
                 self._rename_entry("mkdir", folder, "")
 
+    def make_dir(self, path: str) -> None:
+        self.check(path, "mkdir")
+        if os.path.dirname(path) not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if path not in self._dirs:
+            self.change("mkdir", path)
+            self._rename_entry("mkdir", path, "")
+
     def list_dir(self, path: str) -> list[str]:
         return [entry.name for entry in self.scan_dir(path)]
 
@@ -313,7 +321,7 @@ class SimDisk:
 
     def lock(self, path: str) -> SimLock:
         if path in self.locks:
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         self.locks.add(path)
         return SimLock(self, path)
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.log.checkpoints import uuid_bytes
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -29,10 +28,7 @@ Request = m.AssignReplicasToDirsRequest
 def directory_of(broker: Broker, partition: Partition) -> bytes | None:
     """The id of the dir this replica lies in; None if that has none, or is offline."""
     log_dir = broker.logs.dirs[partition.log.log_dir]
-    properties = log_dir.properties
-    if not log_dir.is_online or properties is None or properties.directory_id is None:
-        return None
-    return uuid_bytes(properties.directory_id)
+    return log_dir.directory_id if log_dir.is_online else None
 
 
 class DirAssignments:

@@ -32,7 +32,7 @@ from moldau.broker.log_dir_moves import LogDirMoves
 from moldau.broker.protection import refuse_missing_protection
 from moldau.broker.quorum import MetadataQuorum
 from moldau.broker.quorum_settings import founds_quorum, metadata_directory_id
-from moldau.broker.registration import BrokerLifecycle, register_controller
+from moldau.broker.registration import BrokerLifecycle, clean_shutdown_epoch, register_controller
 from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
@@ -128,7 +128,7 @@ class Node:
         self._dispatchers["controller"].open()
         await metadata.wait_until_caught_up()
         await self._open_logs(logs)
-        previous_epoch = max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
+        previous_epoch = clean_shutdown_epoch(logs, metadata.committed.brokers.get(config.node_id))
         broker.replicas = ReplicaManager(broker)
         broker.moves = LogDirMoves(broker)
         _set_strays_aside(logs, metadata.committed, config.node_id)

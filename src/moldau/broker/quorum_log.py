@@ -59,7 +59,7 @@ class QuorumLog:
         self.log: PartitionLog
 
     def open(self) -> None:
-        self.disk.make_dirs(self.folder)
+        self.disk.make_dir(self.folder)
         self.snapshots = list_snapshots(self.disk, self.folder)
         self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, topic_id=TOPIC_ID)
         newest = self.latest_snapshot

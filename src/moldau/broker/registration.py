@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.config import Endpoint
 from moldau.controller.features import SUPPORTED
-from moldau.controller.image import ClusterImage
-from moldau.log.checkpoints import uuid_bytes
+from moldau.controller.image import BrokerRegistration, ClusterImage
 from moldau.seams.network import RequestTimedOut
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
+    from moldau.log.log_manager import LogManager
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +33,17 @@ _SHUTDOWN_ATTEMPT_MS = 3_000  # if no controller answers for so long, there is n
 
 class RegistrationRefused(Exception):
     """The controller does not want this broker; the message says why, and what to do."""
+
+
+def clean_shutdown_epoch(logs: LogManager, registered: BrokerRegistration | None) -> int:
+    """The broker epoch of the last shutdown, if that was clean, or -1. Clean means that everything this broker had is
+    there: all its dirs, left by the same life of it, and none that it was registered with is missing."""
+    epochs = {each.broker_epoch if each.is_online else None for each in logs.dirs.values()}
+    epoch = epochs.pop() if len(epochs) == 1 else None
+    known = set() if registered is None else set(registered.directories)
+    if epoch is None or not known <= {each.directory_id for each in logs.online_dirs}:
+        return -1
+    return epoch
 
 
 class BrokerLifecycle:
@@ -121,11 +132,7 @@ class BrokerLifecycle:
             ],
             features=[kind.Feature(name, levels.first, levels.last) for name, levels in SUPPORTED.items()],
             rack=broker.config.get_str_or_none("broker.rack"),
-            log_dirs=sorted(
-                uuid_bytes(each.properties.directory_id)
-                for each in broker.logs.online_dirs
-                if each.properties is not None and each.properties.directory_id is not None
-            ),
+            log_dirs=sorted(each.directory_id for each in broker.logs.online_dirs if each.directory_id is not None),
             previous_broker_epoch=self._previous_epoch,
         )
 
@@ -153,9 +160,9 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=want_shut_down,
             offline_log_dirs=sorted(
-                uuid_bytes(each.properties.directory_id)
+                each.directory_id
                 for each in broker.logs.dirs.values()
-                if not each.is_online and each.properties is not None and each.properties.directory_id is not None
+                if not each.is_online and each.directory_id is not None
             ),
         )
         response: m.BrokerHeartbeatResponse = await broker.controller_channel.call(request, timeout_ms=timeout_ms)

@@ -1,5 +1,8 @@
 """All replicas of this node, found by topic name or id, and kept in step with the cluster's image.
 
+Invariant: no replica is made anew while a dir that may hold it is away (KIP-858). It would be an empty log that looks
+like the one everybody counts on; offline, it is missed.
+
 What it takes to have followers, or to be one (fetchers, changes of the ISR, throttles), is loaded with the first
 partition that has more than one replica.
 """
@@ -22,14 +25,12 @@ from moldau.controller.image import (
     ResourceType,
     TopicImage,
 )
-from moldau.log.checkpoints import uuid_bytes, uuid_text
 from moldau.log.errors import StorageError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.replication import Replication
-    from moldau.log.log_dir import LogDir
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
@@ -49,9 +50,9 @@ def follower_key(broker_id: int) -> tuple[str, int]:
     return "follower", broker_id
 
 
-def _directory_id(log_dir: LogDir) -> bytes | None:
-    properties = log_dir.properties
-    return None if properties is None or properties.directory_id is None else uuid_bytes(properties.directory_id)
+def _is_counted_on(image: PartitionImage, node_id: int) -> bool:
+    """Whether somebody relies on what this replica holds: it may be elected without a loss."""
+    return node_id == image.leader or node_id in image.isr or node_id in image.elr
 
 
 class ReplicaManager:
@@ -77,7 +78,10 @@ class ReplicaManager:
         self._replication: Replication | None = None
         self._is_started = False
         # Of a node with one log dir.
-        self._only_dir_id = _directory_id(next(iter(broker.logs.dirs.values())))
+        self._only_dir_id = next(iter(broker.logs.dirs.values())).directory_id
+        # Not made at the start, because they may lie in a dir that was away: by topic id and index.
+        self._away: set[tuple[bytes, int]] = set()
+        self._offline: set[tuple[bytes, int]] = set()  # told people of
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -230,23 +234,45 @@ class ReplicaManager:
         settings = topic_settings_for(self._overrides(topic.name), self._config)
         try:
             log = self._logs.get_or_create(
-                topic.name, index, topic_id=topic.topic_id, config=settings.log, log_dir=self._dir_of(image)
+                topic.name,
+                index,
+                topic_id=topic.topic_id,
+                config=settings.log,
+                log_dir=self._dir_of(image, topic, index),
             )
             partition = Partition(topic.name, topic.topic_id, index, log, settings, image, self._context)
-        except StorageError:  # its disk is offline: the manager said so, and requests will be told
+        except StorageError as error:  # requests will be told
+            if (topic.topic_id, index) not in self._offline:
+                self._offline.add((topic.topic_id, index))
+                _log.error("replica %s-%d is offline: %s", topic.name, index, error)
             return
+        self._offline.discard((topic.topic_id, index))
         partitions[index] = partition
         self._by_id[topic.topic_id] = partitions
         self._replicate(partition)
 
-    def _dir_of(self, image: PartitionImage) -> str | None:
-        """The log dir the image has for this replica; None if this node is to choose."""
-        if len(self._logs.dirs) == 1:
+    def _dir_of(self, image: PartitionImage, topic: TopicImage, index: int) -> str | None:
+        """The log dir the image has for this replica; None if this node is to choose. StorageError if it may lie in a
+        dir that is away."""
+        logs = self._logs
+        if len(logs.dirs) == 1:
             return None
-        wanted = uuid_text(image.directory_of(self._node_id))
-        for path, log_dir in self._logs.dirs.items():
-            if log_dir.is_online and log_dir.properties is not None and log_dir.properties.directory_id == wanted:
+        wanted = image.directory_of(self._node_id)
+        for path, log_dir in logs.dirs.items():
+            if log_dir.is_online and log_dir.directory_id == wanted:
                 return path
+        if not logs.has_offline_dirs:
+            return None
+        if wanted not in (UNASSIGNED_DIR, MIGRATING_DIR):
+            raise StorageError("its log dir is away")
+        # The controller was not told in which dir it lies. If it was there before this start, and somebody counts on
+        # it, it may be in the one that is away; if not, it is new, or nothing is lost by fetching it again.
+        if not self._is_started and logs.get(topic.name, index) is None:
+            self._away.add((topic.topic_id, index))
+        if (topic.topic_id, index) in self._away:
+            if _is_counted_on(image, self._node_id):
+                raise StorageError("it may be in the log dir that is away")
+            self._away.discard((topic.topic_id, index))
         return None
 
     def _change(self, partition: Partition, image: PartitionImage) -> None:

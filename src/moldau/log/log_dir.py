@@ -8,6 +8,7 @@ in), no checkpoint file of this dir holds, durably, what a former owner of the n
 Kafka is believed in the same way: its entries are those of the folders found beside them, the others are remnants.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from moldau.log.checkpoints import (
     HIGH_WATERMARK,
     LOCK,
     LOG_START_OFFSET,
+    META_PROPERTIES,
     RECOVERY_POINT,
     MetaProperties,
     TopicPartition,
@@ -23,6 +25,7 @@ from moldau.log.checkpoints import (
     read_meta_properties,
     read_offsets,
     remove_clean_shutdown,
+    uuid_bytes,
     write_clean_shutdown,
 )
 from moldau.log.errors import CorruptCheckpoint, DirLocked
@@ -54,12 +57,28 @@ class LogDir:
     def is_online(self) -> bool:
         return self.error is None
 
-    def open(self) -> None:
-        """Lock the dir and learn how it was left."""
-        self.disk.make_dirs(self.path)
+    @property
+    def directory_id(self) -> bytes | None:
+        """The id by which the cluster knows this dir; None if it has none yet, or could not be read at start."""
+        properties = self.properties
+        return None if properties is None or properties.directory_id is None else uuid_bytes(properties.directory_id)
+
+    @property
+    def is_formatted(self) -> bool:
+        return self.disk.exists(f"{self.path}/{META_PROPERTIES}")
+
+    def open(self, *, may_be_made: bool = True) -> None:
+        """Lock the dir and learn how it was left. Only a node that is new makes its dirs: where there was one, an empty
+        folder in the place of a disk that is not mounted would be taken for a disk that lost everything."""
+        if may_be_made:
+            self.disk.make_dirs(self.path)
+        elif not self.disk.exists(self.path):
+            raise FileNotFoundError(
+                errno.ENOENT, "the folder is gone: mount its disk, or make the folder if the disk is new", self.path
+            )
         try:
             self._lock = self.disk.lock(f"{self.path}/{LOCK}")
-        except OSError as error:
+        except BlockingIOError as error:
             raise DirLocked(f"{self.path} is used by another process: stop it, or use another log.dirs") from error
         self.properties = read_meta_properties(self.disk, self.path)
         self.broker_epoch = read_clean_shutdown(self.disk, self.path)

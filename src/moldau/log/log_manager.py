@@ -28,12 +28,26 @@ from moldau.seams import Clock, Disk, Random
 _FLUSH_VOLUME_FROM_LOGS = 64
 
 
+class OfflineLog(NamedTuple):
+    """A log in a dir that failed while it was open."""
+
+    log_dir: str
+    topic_id: bytes | None
+
+
 class DirInfo(NamedTuple):
     path: str
     error: OSError | None
     total_bytes: int  # -1 if the dir is offline
     usable_bytes: int
     log_bytes: dict[TopicPartition, int]
+
+
+def _newness(log: PartitionLog, topic_id: bytes | None) -> tuple[bool, int, int]:
+    """Of two logs of one partition, the greater is the newer. Logs that end in the same leader epoch are the same as
+    far as both go; a longer one of a former epoch may hold what was truncated since."""
+    epochs = log.epochs.entries
+    return log.topic_id == topic_id, epochs[-1][0] if epochs else -1, log.log_end_offset
 
 
 def _nobody(path: str, partitions: list[TopicPartition], error: OSError) -> None:
@@ -50,15 +64,18 @@ class LogManager:
         random: Random,
         settings: ManagerSettings | None = None,
         config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),
+        topic_id_of: Callable[[str], bytes | None] = lambda topic: None,
         on_dir_offline: Callable[[str, list[TopicPartition], OSError], None] = _nobody,
         open_segments: OpenSegments | None = None,
     ) -> None:
-        """`config_for` gives a topic's settings; `on_dir_offline` hears of a failed dir and what was in it."""
+        """`config_for` gives a topic's settings, `topic_id_of` its id, if there is such a topic; `on_dir_offline` hears
+        of a failed dir and what was in it."""
         self.settings = settings or ManagerSettings()  # may be replaced at any time
         self._disk = disk
         self._clock = clock
         self._random = random
         self._config_for = config_for
+        self._topic_id_of = topic_id_of
         self._on_dir_offline = on_dir_offline
         self.context = LogContext(
             disk,
@@ -70,7 +87,8 @@ class LogManager:
         )
         self.dirs = {path: LogDir(path, disk, self.dir_failed) for path in log_dirs}
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.offline: dict[TopicPartition, str] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.cordoned: frozenset[str] = frozenset()  # dirs that get no new logs (KIP-1066)
         self.flush_queue = FlushQueue()
         self._dirs_are_open = False
         self._removed_folders: list[tuple[int, str]] = []
@@ -82,9 +100,10 @@ class LogManager:
 
     def open_dirs(self) -> None:
         """Lock the dirs and learn whose they are and how they were left. The first half of `open`."""
+        is_new = not any(log_dir.is_formatted for log_dir in self.dirs.values())
         for log_dir in self.dirs.values():
             try:
-                log_dir.open()
+                log_dir.open(may_be_made=is_new)
             except OSError as error:
                 self.dir_failed(log_dir.path, error)
         self._dirs_are_open = True
@@ -135,15 +154,23 @@ class LogManager:
         self._add_opened(opened.log_dir, log)
 
     def _add_opened(self, log_dir: LogDir, log: PartitionLog) -> None:
-        """Two dirs have the same partition if a crash hit the last step of a move: the longer one is the new one."""
-        other = self.logs.get(log.topic_partition)
-        if other is not None:
-            loser = log if log.log_end_offset < other.log_end_offset else other
+        """Two dirs have the same partition if a crash hit the last step of a move, or one was made in a good dir while
+        the other was away: the one that knows the newer leader, or else is longer, is the new one. One that belongs to
+        another topic of that name is not removed but set aside."""
+        key = log.topic_partition
+        other = self.logs.get(key)
+        if other is None:
+            self._register(log_dir, log)
+            return
+        wanted_id = self._topic_id_of(key[0])
+        loser, winner = sorted((other, log), key=lambda each: _newness(each, wanted_id))
+        if winner is log:
+            del self.dirs[other.log_dir].logs[key]
+            self._register(log_dir, log)
+        if loser.topic_id == winner.topic_id:
             self._rename_away(loser)
-            if loser is log:
-                return
-            del self.dirs[other.log_dir].logs[other.topic_partition]
-        self._register(log_dir, log)
+        else:
+            self._rename_stray(loser)
 
     def _register(self, log_dir: LogDir, log: PartitionLog) -> None:
         self.logs[log.topic_partition] = log
@@ -197,7 +224,10 @@ class LogManager:
 
     def dir_failed(self, path: str, error: OSError) -> None:
         """A disk error: everything in this dir goes offline, the rest goes on."""
-        log_dir = self.dirs[path]
+        log_dir = self.dirs.get(path)
+        if log_dir is None:  # that of the metadata, if it has its own
+            self._on_dir_offline(path, [], error)
+            return
         if not log_dir.is_online:
             return
         log_dir.error = error
@@ -205,18 +235,23 @@ class LogManager:
         for key, log in log_dir.logs.items():
             if not log.is_offline:
                 log.fail(error)
-            self.offline[key] = path
+            self.offline[key] = OfflineLog(path, log.topic_id)
             self.logs.pop(key, None)
         self._on_dir_offline(path, gone, error)
 
     def _before_truncation(self, log: PartitionLog) -> None:
         self.dirs[log.log_dir].write_checkpoint(RECOVERY_POINT)
 
+    @property
+    def has_offline_dirs(self) -> bool:
+        return any(not log_dir.is_online for log_dir in self.dirs.values())
+
     def _place(self) -> LogDir:
-        """The dir with the fewest partitions; the emptier one of two."""
+        """The dir with the fewest partitions; the emptier one of two. Cordoned ones only if there is no other."""
         online = self.online_dirs
         if not online:
             raise StorageError("no log dir is online: check the disks, then restart")
+        online = [log_dir for log_dir in online if log_dir.path not in self.cordoned] or online
         fewest = min(len(log_dir.logs) for log_dir in online)
         candidates = [log_dir for log_dir in online if len(log_dir.logs) == fewest]
         if len(candidates) == 1:  # adding up sizes for every new partition would make the ten thousandth one slow
@@ -240,21 +275,37 @@ class LogManager:
         key = (topic, partition)
         log = self.logs.get(key)
         if log is None:
-            if key in self.offline:
-                raise StorageError(f"{topic}-{partition} is in {self.offline[key]}, which is offline")
-            target = self._place() if log_dir is None else self.dirs[log_dir]
-            if not target.is_online:
-                raise StorageError(f"log dir {target.path} is offline")
-            folder = f"{target.path}/{folder_name(topic, partition)}"
-            try:
-                target.forget(key)
-                log = open_log(self.context, folder, topic, partition, config or self._config_for(topic))
-            except OSError as error:
-                self.dir_failed(target.path, error)
-                raise StorageError(f"cannot create {folder}: {error}") from error
-            self._register(target, log)
+            lost = self.offline.get(key)
+            if lost is not None and (topic_id is None or lost.topic_id in (None, topic_id)):
+                raise StorageError(f"{topic}-{partition} is in {lost.log_dir}, which is offline")
+            config = config or self._config_for(topic)
+            log = self._create(key, config) if log_dir is None else self._create_in(self.dirs[log_dir], key, config)
+            self.offline.pop(key, None)  # that was another topic of this name
         if topic_id is not None:
             log.assign_topic_id(topic_id)
+        return log
+
+    def _create(self, key: TopicPartition, config: LogConfig) -> PartitionLog:
+        """In the best dir; if it turns out to be broken, in the next."""
+        while True:
+            target = self._place()
+            try:
+                return self._create_in(target, key, config)
+            except StorageError:
+                if target.is_online:
+                    raise
+
+    def _create_in(self, target: LogDir, key: TopicPartition, config: LogConfig) -> PartitionLog:
+        if not target.is_online:
+            raise StorageError(f"log dir {target.path} is offline")
+        folder = f"{target.path}/{folder_name(*key)}"
+        try:
+            target.forget(key)
+            log = open_log(self.context, folder, *key, config)
+        except OSError as error:
+            self.dir_failed(target.path, error)
+            raise StorageError(f"cannot create {folder}: {error}") from error
+        self._register(target, log)
         return log
 
     def update_config(self, topic: str, config: LogConfig) -> None:
@@ -264,7 +315,10 @@ class LogManager:
                 log.config = config
 
     def delete(self, topic: str, partition: int) -> None:
-        """Remove a partition: renamed now, its files removed later."""
+        """Remove a partition: renamed now, its files removed later. One in a dir that is offline is forgotten; should
+        the dir come back, it is a stray."""
+        if self.offline.pop((topic, partition), None) is not None:
+            return
         log = self.logs.pop((topic, partition))
         log_dir = self.dirs[log.log_dir]
         del log_dir.logs[(topic, partition)]
@@ -279,8 +333,11 @@ class LogManager:
         """The cluster knows nothing of this replica. It is renamed, not removed: people may know better."""
         log = self.logs.pop((topic, partition))
         del self.dirs[log.log_dir].logs[log.topic_partition]
+        self._rename_stray(log)
+
+    def _rename_stray(self, log: PartitionLog) -> None:
         log.release()
-        name = marked_folder_name(topic, partition, self._random.uuid(), STRAY_SUFFIX)
+        name = marked_folder_name(log.topic, log.partition, self._random.uuid(), STRAY_SUFFIX)
         self._disk.rename(log.folder, f"{log.log_dir}/{name}")
 
     def _rename_away(self, log: PartitionLog) -> None:

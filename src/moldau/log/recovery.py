@@ -134,7 +134,7 @@ class _Opening:
         try:
             found = self._disk.scan_dir(self._folder)
         except FileNotFoundError:
-            self._disk.make_dirs(self._folder)
+            self._disk.make_dir(self._folder)  # its dir exists, or its disk is gone
             return
         cleaned = []
         for name, size, is_dir in found:

@@ -97,7 +97,12 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
-    def make_dirs(self, path: str) -> None: ...
+    def make_dirs(self, path: str) -> None:
+        """Make a folder, and those it lies in; an existing one is fine. For the first start only: see `make_dir`."""
+
+    def make_dir(self, path: str) -> None:
+        """Make a folder in an existing one; an existing one is fine. If the disk under it is gone, this fails, where
+        `make_dirs` would make an empty tree in its place."""
 
     def list_dir(self, path: str) -> list[str]:
         """Names in the folder, sorted."""
@@ -114,7 +119,8 @@ class Disk(Protocol):
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def lock(self, path: str) -> DiskLock:
-        """Lock a file against other processes (Java's locks included); OSError if another one holds it."""
+        """Lock a file against other processes (Java's locks included); BlockingIOError if another one holds it, any
+        other OSError if the file cannot be had."""
 
     def flush_dir(self, path: str) -> None:
         """Make creations, renames and removals in this folder durable."""
@@ -262,8 +268,10 @@ class RealLock:
                 fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
             else:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(self._fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):  # which of the two is up to the system
+                raise BlockingIOError(errno.EAGAIN, "another process holds the lock", path) from error
             raise
 
     def release(self) -> None:
@@ -331,6 +339,13 @@ class RealDisk:
 
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
+
+    def make_dir(self, path: str) -> None:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
