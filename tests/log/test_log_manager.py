@@ -471,22 +471,6 @@ def test_a_partition_moves_while_it_is_written(node: Node) -> None:
     assert not node.disk.exists("/a/t-0")
 
 
-def test_a_move_fails_if_the_log_is_truncated(node: Node) -> None:
-    log = node.log(0, "/a")
-    fill(log)
-    job = MoveJob(node.manager, log, "/b")
-    with pytest.raises(LogError):
-        MoveJob(node.manager, log, "/c")
-    job.run()
-    log.truncate_to(10)
-    assert job.finish()
-    assert job.error is not None
-    assert node.manager.logs[("t", 0)] is log
-    node.tick(10)
-    node.tick(10)
-    assert [name for name in node.disk.list_dir("/b") if "t-0" in name] == []
-
-
 def test_a_move_to_a_full_disk_leaves_the_log_alone(node: Node) -> None:
     log = node.log(0, "/a")
     fill(log)

@@ -20,7 +20,7 @@ _RECORDS_ONLY = (LOG_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Durability:
-    __slots__ = ("_folder", "_names", "flush_from", "flushed_offset", "last_flush_ms", "truncations")
+    __slots__ = ("_folder", "_names", "flush_from", "flushed_offset", "last_flush_ms", "lowest_cut", "truncations")
 
     def __init__(self, flushed_offset: int, flush_from: int, now_ms: int, *, names_durable: bool) -> None:
         """`names_durable`: the log was shut down cleanly. Else nobody knows what of the folder was ever flushed, its
@@ -30,6 +30,7 @@ class Durability:
         self.last_flush_ms = now_ms
         self._names = Changes(durable=names_durable)  # of files in the folder
         self._folder = Changes(durable=names_durable)  # the folder's own name, and whose it is
+        self.lowest_cut: int | None = None  # since somebody asked; see `PartitionLog.take_cut`
         self.truncations = 0  # tells a flush under way that the log is no longer the one it was made for
 
     @property
@@ -97,6 +98,7 @@ class Durability:
     def cut_at(self, offset: int, segments: Segments) -> bool:
         """The log is about to be cut; whether that lowers the recovery point."""
         self.truncations += 1
+        self.lowest_cut = offset if self.lowest_cut is None else min(self.lowest_cut, offset)
         self.change_names()
         if offset >= self.flushed_offset:
             return False

@@ -9,7 +9,7 @@ Kafka is believed in the same way: its entries are those of the folders found be
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.log.checkpoints import (
@@ -100,16 +100,7 @@ class LogDir:
         return offsets
 
     def checkpoint_values(self, name: str) -> dict[TopicPartition, int]:
-        logs = self.logs.items()
-        if name == RECOVERY_POINT:
-            return {key: log.recovery_point for key, log in logs}
-        if name == HIGH_WATERMARK:
-            return {key: log.high_watermark for key, log in logs}
-        if name == LOG_START_OFFSET:  # only where it is not simply the first segment's, as in Kafka
-            return {
-                key: log.log_start_offset for key, log in logs if log.log_start_offset > log.segments[0].base_offset
-            }
-        return {key: offset for key, offset in self.cleaned_offsets.items() if key in self.logs}
+        return _values(name, self.logs, self.cleaned_offsets)
 
     def _checkpoint(self, name: str) -> CheckpointFile:
         return self._checkpoints.setdefault(name, CheckpointFile(self.disk, f"{self.path}/{name}"))
@@ -119,7 +110,20 @@ class LogDir:
 
     def write_checkpoint(self, name: str) -> None:
         """Now, on this thread, which is the loop's."""
-        file, offsets = self._checkpoint(name), self.checkpoint_values(name)
+        self._write(name, self.checkpoint_values(name))
+
+    def announce(self, log: PartitionLog, cleaned_offset: int | None) -> None:
+        """Write all checkpoints as they will be when `log` is here: its folder is about to get its name."""
+        logs = {**self.logs, log.topic_partition: log}
+        cleaned = dict(self.cleaned_offsets)
+        cleaned.pop(log.topic_partition, None)
+        if cleaned_offset is not None:
+            cleaned[log.topic_partition] = cleaned_offset
+        for name in CHECKPOINTS:
+            self._write(name, _values(name, logs, cleaned))
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        file = self._checkpoint(name)
         turn = file.next_turn(offsets)
         try:
             file.write(turn, offsets)
@@ -159,3 +163,18 @@ class LogDir:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _values(
+    name: str, logs: Mapping[TopicPartition, PartitionLog], cleaned_offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """What a checkpoint says of these logs."""
+    if name == RECOVERY_POINT:
+        return {key: log.recovery_point for key, log in logs.items()}
+    if name == HIGH_WATERMARK:
+        return {key: log.high_watermark for key, log in logs.items()}
+    if name == LOG_START_OFFSET:  # only where it is not simply the first segment's, as in Kafka
+        return {
+            key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
+        }
+    return {key: offset for key, offset in cleaned_offsets.items() if key in logs}

@@ -43,11 +43,12 @@ class DirInfo(NamedTuple):
     log_bytes: dict[TopicPartition, int]
 
 
-def _newness(log: PartitionLog, topic_id: bytes | None) -> tuple[bool, int, int]:
+def _newness(log: PartitionLog, topic_id: bytes | None) -> tuple[bool, int, int, int]:
     """Of two logs of one partition, the greater is the newer. Logs that end in the same leader epoch are the same as
-    far as both go; a longer one of a former epoch may hold what was truncated since."""
+    far as both go; a longer one of a former epoch may hold what was truncated since. Of two of the same length, in one
+    more may have been deleted."""
     epochs = log.epochs.entries
-    return log.topic_id == topic_id, epochs[-1][0] if epochs else -1, log.log_end_offset
+    return log.topic_id == topic_id, epochs[-1][0] if epochs else -1, log.log_end_offset, log.log_start_offset
 
 
 def _nobody(path: str, partitions: list[TopicPartition], error: OSError) -> None:
@@ -366,20 +367,31 @@ class LogManager:
     def swap_folder(self, log: PartitionLog, future: PartitionLog) -> None:
         """The last step of a move: `future`, which holds all of `log`, takes its place and name.
 
-        The new one gets its name before the old one loses it: a crash in between leaves both, never none.
+        Whatever of it a crash leaves, what was deleted stays deleted: both dirs' checkpoints know the log start before
+        the new one gets its name. That is durable before the old one loses its own, and that before anybody writes: so
+        a crash leaves both, never none, and of both the newer is the longer, or they are the same (`_add_opened`).
         """
         key = log.topic_partition
         source, target = self.dirs[log.log_dir], self.dirs[future.log_dir]
+        source.write_checkpoint(LOG_START_OFFSET)
         folder = f"{target.path}/{folder_name(*key)}"
-        self._disk.rename(future.folder, folder)
-        self._disk.flush_dir(target.path)
+        try:
+            target.announce(future, source.cleaned_offsets.get(key))
+            self._disk.rename(future.folder, folder)
+            self._disk.flush_dir(target.path)
+        except OSError as error:
+            target.fail(error)
+            raise
         future.moved(folder)
         del source.logs[key]
         self._register(target, future)
         if key in source.cleaned_offsets:
             target.cleaned_offsets[key] = source.cleaned_offsets.pop(key)
-        target.write_checkpoint(RECOVERY_POINT)
-        self._rename_away(log)
+        try:
+            self._rename_away(log)
+            self._disk.flush_dir(source.path)
+        except OSError as error:
+            source.fail(error)  # the log has left it already
 
     def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Truncate many logs with one checkpoint per dir."""

@@ -2,17 +2,24 @@
 
 A `MoveJob` copies the log into a folder called `…-future` in the target dir. `run` copies what is there, on any
 thread, through handles of its own; `finish`, on the loop, copies what came in the meantime, if it is little, and swaps
-the folders. If it is much, `finish` returns False and both are called again. A log that is being moved is neither
-compacted nor cut at its start; if it is cut at its end, the copy is thrown away and the move fails.
+the folders. If it is much, `finish` returns False and both are called again.
+
+Invariant: what takes the log's place is the same log, whatever was done to it meanwhile. While it is moved it is
+neither compacted nor cut in whole segments at its start. If it is cut at its end, so is the copy, before it grows
+again; what `run` read in that time does not count, for it read files that were being changed. All that is not in the
+batches (log start, epochs, producers, settings) is taken over in the last step. A log that was deleted, or made anew
+under its name, ends the move.
 """
 
 from moldau.log.context import LogContext
-from moldau.log.errors import LogError, StorageError
+from moldau.log.errors import CorruptRecord, CorruptSnapshot, LogError, StorageError
 from moldau.log.folders import FUTURE_SUFFIX, marked_folder_name
 from moldau.log.log_manager import LogManager
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
 from moldau.log.recovery import open_log
+from moldau.log.segment import Segment
+from moldau.log.snapshots import decode
 
 _CHUNK_BYTES = 1 << 20
 _LAST_STEP_BYTES = 4 << 20
@@ -30,33 +37,58 @@ class MoveJob:
         context = manager.context
         self.log = log
         self.target_dir = target_dir
-        self.error: LogError | OSError | None = None
+        self.error: LogError | OSError | None = None  # why the log stays where it is; others may set it to end the move
         self._manager = manager
         self._context = LogContext(context.disk, context.clock, context.random, OpenSegments(16))
         name = marked_folder_name(log.topic, log.partition, context.random.uuid(), FUTURE_SUFFIX)
         self._folder = f"{target_dir}/{name}"
         self._future: PartitionLog | None = None
-        self._truncations = log.truncations
-        self._base_offset = log.segments[0].base_offset
+        self._failure: LogError | OSError | None = None  # of the last `run`
+        self._cut: int | None = None  # the copy is to be cut here before it goes on
+        log.take_cut()
+        self._start = (log.segments[0].base_offset, log.log_start_offset)
+        self._base_offset = -1  # of the segment that was copied last, and how far
         self._position = 0
-        self._log_start_offset = log.log_start_offset
 
     # -- on any thread
 
     def run(self) -> None:
         try:
-            if self._future is None:
-                log = self.log
-                self._future = open_log(
-                    self._context, self._folder, log.topic, log.partition, log.config, topic_id=log.topic_id
-                )
-                self._future.truncate_fully_and_start_at(self._base_offset, self._log_start_offset)
+            future = self._ready()
             for _ in range(_MAX_ROUNDS):
-                if self._copy(self._future) < _LAST_STEP_BYTES:
+                if self._copy(future) < _LAST_STEP_BYTES:
                     break
-            self._future.flush()
+            future.flush()
         except (LogError, OSError) as error:
-            self.error = error
+            self._failure = error
+
+    def _ready(self) -> PartitionLog:
+        """The copy, cut where the log was."""
+        future, log = self._future, self.log
+        if future is None:
+            future = self._future = open_log(
+                self._context, self._folder, log.topic, log.partition, log.config, topic_id=log.topic_id
+            )
+            future.truncate_fully_and_start_at(*self._start)
+        elif self._cut is not None:
+            if self._cut > future.segments[0].base_offset:
+                future.truncate_to(self._cut)
+                self._find_place(future.log_end_offset)
+            else:
+                future.truncate_fully_and_start_at(*self._start)
+                self._base_offset = -1
+        self._cut = None
+        return future
+
+    def _find_place(self, offset: int) -> None:
+        """Where in the log the batches begin that the copy lacks."""
+        holding = [segment for segment in self.log.segments if segment.base_offset <= offset]
+        reader = holding[-1].private_copy(OpenSegments(1))
+        self._base_offset, self._position = reader.base_offset, reader.size
+        for position, header in reader.headers():
+            if header.base_offset >= offset:
+                self._position = position
+                return
 
     def _copy(self, future: PartitionLog) -> int:
         """Copy everything that is in the log now; how many bytes that was. The owner may append meanwhile: segments
@@ -66,17 +98,26 @@ class MoveJob:
             if segment.base_offset < self._base_offset:
                 continue
             if segment.base_offset > self._base_offset:
+                self._learn_producers(future, segment)
                 self._base_offset, self._position = segment.base_offset, 0
-            reader = segment.private_copy(OpenSegments(1))
-            chunk: list[memoryview] = []
-            chunk_bytes = 0
-            for _, _, batch in reader.batches(self._position):
-                chunk.append(batch)
-                chunk_bytes += len(batch)
-                if chunk_bytes >= _CHUNK_BYTES:
-                    copied += self._append(future, chunk)
-                    chunk, chunk_bytes = [], 0
-            copied += self._append(future, chunk)
+            copied += self._copy_segment(future, segment.private_copy(OpenSegments(1)))
+        return copied
+
+    def _copy_segment(self, future: PartitionLog, reader: Segment) -> int:
+        copied = chunk_bytes = 0
+        chunk: list[memoryview] = []
+        for _, _, batch in reader.batches(self._position):
+            chunk.append(batch)
+            chunk_bytes += len(batch)
+            if chunk_bytes >= _CHUNK_BYTES:
+                copied += self._append(future, chunk)
+                chunk, chunk_bytes = [], 0
+        copied += self._append(future, chunk)
+        if self._position != reader.size:
+            raise CorruptRecord(
+                f"{reader} holds no batch at position {self._position}: a damaged log is not moved, for its other "
+                "replicas may still be whole"
+            )
         return copied
 
     def _append(self, future: PartitionLog, chunk: list[memoryview]) -> int:
@@ -86,22 +127,46 @@ class MoveJob:
             self._position += len(data)
         return len(data)
 
+    def _learn_producers(self, future: PartitionLog, segment: Segment) -> None:
+        """Compaction may have taken the batches of a producer and left it to the snapshots: the copy's snapshots must
+        know it too, for the day it is cut back to one of them."""
+        log = self.log
+        if segment.base_offset not in list(log.snapshots.offsets):
+            return
+        try:
+            entries = decode(self._context.disk.read_file(log.snapshots.path(segment.base_offset)))
+        except (CorruptSnapshot, FileNotFoundError):
+            return
+        if not future.size_bytes:
+            now_ms = self._context.clock.wall_ms()
+            future.producers.load(entries, now_ms, log.config.producer_id_expiration_ms)
+            return
+        for entry in entries:
+            if entry.txn_first_offset < 0:  # what is open is never compacted
+                future.producers.producers.setdefault(entry.producer_id, entry)
+
     # -- on the loop
 
     def finish(self) -> bool:
         """Whether the move is over, one way or the other: `error` tells. False: run and finish again."""
         future, log = self._future, self.log
-        if self.error is None and log.truncations != self._truncations:
-            self.error = LogError(f"{log.folder} was truncated while it was moved: start the move again")
-        if self.error is not None or future is None or log.is_offline:
+        failure, self._failure = self._failure, None
+        self._note_cut()
+        if self.error is None and self._manager.logs.get(log.topic_partition) is not log:
+            self.error = LogError(f"{log.folder} was deleted, or its dir failed, while it was moved")
+        if self.error is None and failure is not None:
+            is_of_cut = self._cut is not None and future is not None and not future.is_offline
+            self.error = None if is_of_cut else failure
+        if self.error is not None or future is None:
             self._give_up()
             return True
         left = sum(segment.size for segment in log.segments if segment.base_offset >= self._base_offset)
-        if left - self._position > _LAST_STEP_BYTES:
+        if self._cut is not None or left - self._position > _LAST_STEP_BYTES:
             return False
         try:
             self._copy(future)
-            self._adopt(future)
+            future.take_place_of(log)
+            future.join(self._manager.context)
             self._manager.swap_folder(log, future)
         except (LogError, OSError) as error:
             self.error = error
@@ -110,16 +175,11 @@ class MoveJob:
         self._manager.end_move(log.topic_partition)
         return True
 
-    def _adopt(self, future: PartitionLog) -> None:
-        """Give the copy what is not in the batches."""
-        log = self.log
-        if future.log_end_offset < log.log_end_offset:  # the log ends in a gap that compaction left
-            future.roll(log.log_end_offset)
-            future.log_end_offset = log.log_end_offset
-        future.epochs.replace(log.epochs.entries)
-        future.flush()
-        future.join(self._manager.context)
-        future.update_high_watermark(log.high_watermark)
+    def _note_cut(self) -> None:
+        cut = self.log.take_cut()
+        if cut is not None:
+            self._cut = cut if self._cut is None else min(cut, self._cut)
+            self._start = (self.log.segments[0].base_offset, self.log.log_start_offset)
 
     def _give_up(self) -> None:
         self._manager.end_move(self.log.topic_partition)

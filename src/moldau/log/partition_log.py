@@ -143,6 +143,11 @@ class PartitionLog(GrowingLog):
         """Grows whenever the log is cut at its end."""
         return self._durability.truncations
 
+    def take_cut(self) -> int | None:
+        """For who copies the log: the lowest offset at which it was cut at its end since the last call."""
+        cut, self._durability.lowest_cut = self._durability.lowest_cut, None
+        return cut
+
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
         """OffsetsForLeaderEpoch: the largest known epoch up to the asked one, and where it ends."""
         found = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
@@ -193,6 +198,7 @@ class PartitionLog(GrowingLog):
         if self.lower_recovery_point(offset):
             self.context.before_truncation(self)
         self._segments.start_over(offset, self.config, self.snapshots)
+        self._durability.lowest_cut = 0  # whatever `offset` is, nothing of before is left
         self._durability.flush_from = offset
         self._durability.flushed_offset = offset
         self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
@@ -331,6 +337,24 @@ class PartitionLog(GrowingLog):
         """Change over to another context, made for the thread that shall own the log from now on."""
         self.context = context
         self._segments.join(context)
+
+    @offline_on_error
+    def take_place_of(self, log: "PartitionLog") -> None:
+        """Become the same log as `log`, of which this is a copy: take over all that the batches do not tell, and flush.
+
+        The producers' state is shared, not rebuilt: it knows what compaction took from the batches, and the guards of
+        verifications under way."""
+        if self.log_end_offset < log.log_end_offset:  # the log ends in a gap that compaction or a cut left
+            self.roll(log.log_end_offset)
+            self.log_end_offset = log.log_end_offset
+        self.config = log.config
+        self.log_start_offset = log.log_start_offset
+        self.epochs.replace(log.epochs.entries)
+        self.producers = log.producers
+        self.snapshots.forget(self.log_end_offset)
+        self.snapshots.take(self.producers, self.log_end_offset)
+        self._high_watermark = log.high_watermark
+        self.flush()
 
     def moved(self, folder: str) -> None:
         """The folder was renamed."""
