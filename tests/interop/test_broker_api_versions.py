@@ -33,8 +33,7 @@ NOT_IN_MOLDAU = {
     "StreamsGroupHeartbeat": _STREAMS,
     "StreamsGroupDescribe": _STREAMS,
 }
-_TELEMETRY = "Kafka offers it only with a plug-in that receives the metrics; Moldau has a receiver of its own"
-ONLY_IN_MOLDAU = {"GetTelemetrySubscriptions": _TELEMETRY, "PushTelemetry": _TELEMETRY}
+ONLY_IN_MOLDAU: dict[str, str] = {}
 
 
 def offered_by(name: str, bootstrap: str) -> dict[str, tuple[int, int]]:

@@ -177,21 +177,50 @@ def test_verification(producer: Producer) -> None:
     header = read_header(batch([b"x"], producer=(7, 0, 0), transactional=True))
     state = producer.state
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header.producer_id, None)
+        state.check_verified(header.producer_id, 0, None)
     guard = state.start_verification(7, 0, 0, START_MS, supports_epoch_bump=True)
     assert guard is not None
     assert state.start_verification(7, 0, 0, START_MS, supports_epoch_bump=True) is guard
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header.producer_id, object())
-    state.check_verified(header.producer_id, guard)
+        state.check_verified(header.producer_id, 0, object())
+    state.check_verified(header.producer_id, 0, guard)
     with pytest.raises(OutOfOrderSequence):
         producer.send(1, transactional=True)  # a transaction of version 2 begins with sequence 0
     producer.send(0, transactional=True)
     assert state.start_verification(7, 1, 0, START_MS, supports_epoch_bump=True) is None  # open here
-    state.check_verified(header.producer_id, None)
+    state.check_verified(header.producer_id, 0, None)
     producer.end(commit=False)
     with pytest.raises(InvalidTxnState):
-        state.check_verified(header.producer_id, guard)  # a late answer about the former transaction
+        state.check_verified(header.producer_id, 0, guard)  # a late answer about the former transaction
+
+
+def test_a_marker_leaves_the_question_about_the_next_transaction_alone(producer: Producer) -> None:
+    """From transaction version 2 on the marker has the epoch the producer goes on with (KIP-890)."""
+    state = producer.state
+    producer.send(0, epoch=0, transactional=True)
+    late = state.start_verification(7, 0, 1, START_MS, supports_epoch_bump=True)
+    producer.end(commit=True, epoch=1, version=2)
+    assert state.start_verification(7, 0, 1, START_MS, supports_epoch_bump=True) is late
+    state.check_verified(7, 1, late)
+    producer.end(commit=False, epoch=2, version=2)
+    with pytest.raises(InvalidTxnState):
+        state.check_verified(7, 2, late)
+
+
+def test_a_marker_of_an_old_client_ends_every_question(producer: Producer) -> None:
+    guard = producer.state.start_verification(7, 0, 0, START_MS, supports_epoch_bump=False)
+    producer.end(commit=False, epoch=0)
+    with pytest.raises(InvalidTxnState):
+        producer.state.check_verified(7, 0, guard)
+
+
+def test_a_transaction_of_another_epoch_is_another_transaction(producer: Producer) -> None:
+    state = producer.state
+    producer.send(0, epoch=3, transactional=True)
+    with pytest.raises(InvalidTxnState):
+        state.check_verified(7, 4, None)
+    with pytest.raises(InvalidProducerEpoch):
+        state.start_verification(7, 0, 2, START_MS, supports_epoch_bump=True)
 
 
 def test_verification_remembers_the_lowest_sequence(producer: Producer) -> None:

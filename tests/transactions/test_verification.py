@@ -1,11 +1,9 @@
-"""The partition leader's questions to the coordinator: gathered, superseded, tried again, and told in the client's
+"""The partition leader's questions to the coordinator: gathered, superseded, and told in the client's
 words."""
 
 import pytest
 
-from moldau.transactions import TransactionConfig
 from moldau.transactions.verification import (
-    Answer,
     Operation,
     Question,
     TransactionVerifier,
@@ -41,7 +39,7 @@ def response(tid: str = "a", **codes: ErrorCode) -> m.AddPartitionsToTxnResponse
 
 
 def verifier() -> TransactionVerifier:
-    return TransactionVerifier(TransactionConfig())
+    return TransactionVerifier()
 
 
 def answers(effects: VerifierEffects) -> dict[int, dict[str, ErrorCode]]:
@@ -53,14 +51,14 @@ def answers(effects: VerifierEffects) -> dict[int, dict[str, ErrorCode]]:
 
 def test_asks_at_once_and_tells_the_answer() -> None:
     asking = verifier()
-    effects = asking.ask(question(1, "t-0", "t-1", "u-3"), 4, 0)
+    effects = asking.ask(question(1, "t-0", "t-1", "u-3"), 4)
     (send,) = effects.sends
     assert send.node_id == 4
     (transaction,) = send.request.transactions
     assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == ("a", 7, 0)
     assert not transaction.verify_only
     assert [(topic.name, topic.partitions) for topic in transaction.topics] == [("t", [0, 1]), ("u", [3])]
-    effects = asking.on_response(4, response(t0=ErrorCode.NONE, t1=ErrorCode.INVALID_TXN_STATE), 1)
+    effects = asking.on_response(4, response(t0=ErrorCode.NONE, t1=ErrorCode.INVALID_TXN_STATE))
     # The coordinator said nothing about u-3: that is not a yes.
     assert answers(effects) == {
         1: {"t-0": ErrorCode.NONE, "t-1": ErrorCode.INVALID_TXN_STATE, "u-3": ErrorCode.NETWORK_EXCEPTION}
@@ -70,16 +68,16 @@ def test_asks_at_once_and_tells_the_answer() -> None:
 
 def test_questions_gather_while_one_request_is_under_way() -> None:
     asking = verifier()
-    asking.ask(question(1, "t-0"), 4, 0)
-    assert not asking.ask(question(2, "t-1"), 4, 0).sends
-    assert not asking.ask(question(3, "t-2"), 4, 0).sends
-    assert not asking.ask(question(4, "t-0", tid="b", operation=VERIFY), 4, 0).sends
-    assert asking.ask(question(5, "t-0", tid="c"), 5, 0).sends, "another coordinator has its own turn"
-    effects = asking.on_response(4, response(t0=ErrorCode.NONE), 1)
+    asking.ask(question(1, "t-0"), 4)
+    assert not asking.ask(question(2, "t-1"), 4).sends
+    assert not asking.ask(question(3, "t-2"), 4).sends
+    assert not asking.ask(question(4, "t-0", tid="b", operation=VERIFY), 4).sends
+    assert asking.ask(question(5, "t-0", tid="c"), 5).sends, "another coordinator has its own turn"
+    effects = asking.on_response(4, response(t0=ErrorCode.NONE))
     (send,) = effects.sends
     assert [(t.transactional_id, t.verify_only) for t in send.request.transactions] == [("a", False), ("b", True)]
     assert send.request.transactions[0].topics[0].partitions == [1, 2]
-    effects = asking.on_response(4, response(t1=ErrorCode.NONE, t2=ErrorCode.NONE), 2)
+    effects = asking.on_response(4, response(t1=ErrorCode.NONE, t2=ErrorCode.NONE))
     assert answers(effects) == {
         2: {"t-1": ErrorCode.NONE},
         3: {"t-2": ErrorCode.NONE},
@@ -89,11 +87,11 @@ def test_questions_gather_while_one_request_is_under_way() -> None:
 
 def test_a_newer_epoch_supersedes_an_older_one() -> None:
     asking = verifier()
-    asking.ask(question(1, "t-0", tid="x"), 4, 0)
-    asking.ask(question(2, "t-0", epoch=1), 4, 0)
-    assert answers(asking.ask(question(3, "t-0", epoch=2), 4, 0)) == {2: {"t-0": ErrorCode.INVALID_PRODUCER_EPOCH}}
-    assert answers(asking.ask(question(4, "t-0", epoch=1), 4, 0)) == {4: {"t-0": ErrorCode.INVALID_PRODUCER_EPOCH}}
-    superseded = asking.ask(question(5, "t-0", epoch=2, operation=VERIFY), 4, 0)
+    asking.ask(question(1, "t-0", tid="x"), 4)
+    asking.ask(question(2, "t-0", epoch=1), 4)
+    assert answers(asking.ask(question(3, "t-0", epoch=2), 4)) == {2: {"t-0": ErrorCode.INVALID_PRODUCER_EPOCH}}
+    assert answers(asking.ask(question(4, "t-0", epoch=1), 4)) == {4: {"t-0": ErrorCode.INVALID_PRODUCER_EPOCH}}
+    superseded = asking.ask(question(5, "t-0", epoch=2, operation=VERIFY), 4)
     assert answers(superseded) == {3: {"t-0": ErrorCode.NETWORK_EXCEPTION}}
     (send,) = asking.on_failure(4).sends
     (transaction,) = send.request.transactions
@@ -102,44 +100,18 @@ def test_a_newer_epoch_supersedes_an_older_one() -> None:
 
 def test_nobody_is_left_without_an_answer_when_the_coordinator_is_gone() -> None:
     asking = verifier()
-    assert answers(asking.ask(question(1, "t-0"), None, 0)) == {1: {"t-0": ErrorCode.COORDINATOR_NOT_AVAILABLE}}
-    asking.ask(question(2, "t-0"), 4, 0)
+    assert answers(asking.ask(question(1, "t-0"), None)) == {1: {"t-0": ErrorCode.COORDINATOR_NOT_AVAILABLE}}
+    asking.ask(question(2, "t-0"), 4)
     assert answers(asking.on_failure(4)) == {2: {"t-0": ErrorCode.NETWORK_EXCEPTION}}
-    asking.ask(question(3, "t-0"), 4, 0)
-    refused = asking.on_response(4, m.AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), 0)
+    asking.ask(question(3, "t-0"), 4)
+    refused = asking.on_response(4, m.AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR))
     assert answers(refused) == {3: {"t-0": ErrorCode.NOT_COORDINATOR}}
-    asking.ask(question(4, "t-0"), 4, 0)
+    asking.ask(question(4, "t-0"), 4)
     forbidden = m.AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    assert answers(asking.on_response(4, forbidden, 0)) == {4: {"t-0": ErrorCode.INVALID_TXN_STATE}}
-    asking.ask(question(5, "t-0"), 4, 0)
+    assert answers(asking.on_response(4, forbidden)) == {4: {"t-0": ErrorCode.INVALID_TXN_STATE}}
+    asking.ask(question(5, "t-0"), 4)
     strange = m.AddPartitionsToTxnResponse(error_code=9_999)
-    assert answers(asking.on_response(4, strange, 0)) == {5: {"t-0": ErrorCode.UNKNOWN_SERVER_ERROR}}
-
-
-def test_waits_a_moment_for_the_markers_of_the_previous_transaction() -> None:
-    asking = verifier()
-    asked = question(1, "t-0")
-    asking.ask(asked, 4, 1_000)
-    busy = response(t0=ErrorCode.CONCURRENT_TRANSACTIONS)
-    for now_ms in (1_010, 1_040, 1_070):
-        effects = asking.on_response(4, busy, now_ms)
-        assert not effects.answers
-        assert asking.next_deadline_ms == now_ms + 20
-        assert asking.due(now_ms + 19) == []
-        assert asking.due(now_ms + 20) == [asked]
-        assert len(asking.ask_again(asked, 4).sends) == 1
-        assert asking.next_deadline_ms is None
-    # At most 100 ms in all, counted from the question; then the client waits by itself.
-    effects = asking.on_response(4, busy, 1_100)
-    assert effects.answers == [Answer(1, {next(iter(asked.partitions)): ErrorCode.CONCURRENT_TRANSACTIONS})]
-    assert asking.next_deadline_ms is None
-
-
-def test_a_mere_verification_does_not_wait() -> None:
-    asking = verifier()
-    asking.ask(question(1, "t-0", operation=VERIFY), 4, 0)
-    effects = asking.on_response(4, response(t0=ErrorCode.CONCURRENT_TRANSACTIONS), 1)
-    assert answers(effects) == {1: {"t-0": ErrorCode.CONCURRENT_TRANSACTIONS}}
+    assert answers(asking.on_response(4, strange)) == {5: {"t-0": ErrorCode.UNKNOWN_SERVER_ERROR}}
 
 
 @pytest.mark.parametrize(
@@ -155,8 +127,8 @@ def test_a_mere_verification_does_not_wait() -> None:
 )
 def test_errors_in_the_words_of_the_client(error: ErrorCode, operation: Operation, told: ErrorCode) -> None:
     asking = verifier()
-    asking.ask(question(1, "t-0", operation=operation), 4, 0)
-    assert answers(asking.on_response(4, response(t0=error), 0)) == {1: {"t-0": told}}
+    asking.ask(question(1, "t-0", operation=operation), 4)
+    assert answers(asking.on_response(4, response(t0=error))) == {1: {"t-0": told}}
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,12 @@ class Telemetry:
         """Clients remembered."""
         return len(self._instances)
 
+    def is_wanted(self, image: ClusterImage) -> bool:
+        """Whether anybody subscribed to metrics. Only then are the two APIs offered (ApiVersions): clients that find
+        them ask at once, and again and again. (Kafka offers them if a plug-in is there that receives metrics.)"""
+        self._update(image)
+        return bool(self._subscriptions)
+
     def new_instance_id(self) -> bytes:
         instance_id = self.random.uuid()
         while instance_id in self._instances:

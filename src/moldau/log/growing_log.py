@@ -259,7 +259,7 @@ class GrowingLog:
                 if duplicate is not None:  # the producer's time is told whatever the topic's timestamp type is
                     return duplicate.first_offset, duplicate.last_offset, duplicate.timestamp
                 if config.transaction_partition_verification_enable and fields[5] & TRANSACTIONAL_FLAG:
-                    self.producers.check_verified(fields[9], verification_guard)
+                    self.producers.check_verified(fields[9], fields[10], verification_guard)
         try:
             segment = self._segments.active
             if must_roll(segment, config, size, last_offset, max_timestamp, now_ms):
@@ -382,7 +382,8 @@ class GrowingLog:
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool = True
     ) -> object | None:
         """Before asking the coordinator about a transaction (KIP-890): pass the guard to the append that follows.
-        None means the transaction is open in this partition already, and nothing needs to be asked."""
+        None means the transaction is open in this partition already, and nothing needs to be asked.
+        InvalidProducerEpoch if a later epoch of the producer was seen."""
         return self.producers.start_verification(
             producer_id, sequence, epoch, self._wall_ms(), supports_epoch_bump=supports_epoch_bump
         )

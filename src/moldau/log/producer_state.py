@@ -281,7 +281,16 @@ class ProducerState:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.txn_first_offset = NO_OFFSET
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        # From transaction version 2 on the marker has the epoch of the producer's next transaction. Whoever asks about
+        # that one already, asks about nothing this marker ends.
+        asks_about_next = (
+            verification is not None
+            and verification.supports_epoch_bump
+            and verification.epoch == header.producer_epoch
+        )
+        if not asks_about_next:
+            self._verifications.pop(producer_id, None)
         return completed
 
     def last_stable_offset_after(self, completed: CompletedTxn) -> int:
@@ -322,8 +331,14 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> object | None:
-        """A guard to hand to the append once the coordinator confirmed the transaction; None if one is open here."""
+        """A guard to hand to the append once the coordinator confirmed the transaction; None if one is open here.
+        InvalidProducerEpoch if a later epoch was seen: there is nothing to ask then."""
         entry = self.producers.get(producer_id)
+        if entry is not None and entry.epoch > epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} was seen: a newer instance took "
+                "over, or the coordinator fenced this one"
+            )
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return None
         found = self._verifications.get(producer_id)
@@ -336,10 +351,11 @@ class ProducerState:
             found.lowest_sequence = min(found.lowest_sequence, sequence)
         return found.guard
 
-    def check_verified(self, producer_id: int, guard: object | None) -> None:
-        """Raise unless the batch continues a transaction open here, or comes with the guard of a confirmed one."""
+    def check_verified(self, producer_id: int, epoch: int, guard: object | None) -> None:
+        """Raise unless the batch continues a transaction open here, or comes with the guard of a confirmed one. A
+        transaction of an earlier epoch is another one."""
         entry = self.producers.get(producer_id)
-        if entry is not None and entry.txn_first_offset >= 0:
+        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
             return
         found = self._verifications.get(producer_id)
         if guard is None or found is None or found.guard is not guard:

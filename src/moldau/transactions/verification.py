@@ -3,7 +3,7 @@ add it.
 
 The partition leader's side. The log hands out a guard for a producer without an open transaction; the broker asks
 here, and appends with the guard once the answer is NONE. Pure: questions and responses in, AddPartitionsToTxn
-requests and answers out.
+requests and answers out. Asking again is for who asked: it needs a new guard (`broker.txn_verification`).
 
 Invariants: one request at a time to a coordinator, so that questions gather into batches; every question is
 answered exactly once; an old epoch never gets a yes because of a newer one in the same batch.
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from moldau.transactions.config import TransactionConfig
 from moldau.transactions.metadata import TopicPartition
 from moldau.transactions.replies import AddPartitionsTransaction, error_code
 from moldau.wire import messages as m
@@ -103,56 +102,40 @@ class VerifierEffects:
     answers: list[Answer] = field(default_factory=list)
 
 
-class _Asked(NamedTuple):
-    question: Question
-    asked_at_ms: float
-
-
-class _Retry(NamedTuple):
-    at_ms: float
-    asked: _Asked
-
-
 @dataclass(slots=True)
 class _Node:
-    waiting: dict[str, list[_Asked]] = field(default_factory=dict)
+    waiting: dict[str, list[Question]] = field(default_factory=dict)
     """By transactional id: what goes into the next request. All of one id agree on producer, epoch and operation."""
-    in_flight: dict[str, list[_Asked]] | None = None
+    in_flight: dict[str, list[Question]] | None = None
 
 
 class TransactionVerifier:
     """One for each broker. `ask` needs the node that leads the transaction's partition of `__transaction_state`."""
 
-    def __init__(self, config: TransactionConfig) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._nodes: dict[int, _Node] = {}
-        self._retries: list[_Retry] = []
 
-    def ask(self, question: Question, node_id: int | None, monotonic_ms: float) -> VerifierEffects:
+    def ask(self, question: Question, node_id: int | None) -> VerifierEffects:
         """`node_id` None: no coordinator is known, the client has to try again."""
         effects = VerifierEffects()
-        self._ask(_Asked(question, monotonic_ms), node_id, effects)
-        return effects
-
-    def _ask(self, asked: _Asked, node_id: int | None, effects: VerifierEffects) -> None:
-        question = asked.question
         if node_id is None:
             effects.answers.append(_same_answer(question, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
+            return effects
         node = self._nodes.setdefault(node_id, _Node())
         others = node.waiting.setdefault(question.transactional_id, [])
-        if others and not _agree(others[0].question, question):
-            first = others[0].question
+        if others and not _agree(others[0], question):
+            first = others[0]
             if first.producer_epoch > question.producer_epoch:
                 effects.answers.append(_same_answer(question, ErrorCode.INVALID_PRODUCER_EPOCH))
-                return
+                return effects
             # An equal epoch is a producer that changed its mind about the version; it sent the old one again, too.
             is_older = first.producer_epoch < question.producer_epoch
             error = ErrorCode.INVALID_PRODUCER_EPOCH if is_older else ErrorCode.NETWORK_EXCEPTION
-            effects.answers.extend(_same_answer(other.question, error) for other in others)
+            effects.answers.extend(_same_answer(other, error) for other in others)
             others.clear()
-        others.append(asked)
+        others.append(question)
         self._send(node_id, node, effects)
+        return effects
 
     def _send(self, node_id: int, node: _Node, effects: VerifierEffects) -> None:
         if node.in_flight is not None:
@@ -161,21 +144,20 @@ class TransactionVerifier:
             del self._nodes[node_id]
             return
         node.in_flight, node.waiting = node.waiting, {}
-        transactions = [_transaction([asked.question for asked in group]) for group in node.in_flight.values()]
+        transactions = [_transaction(group) for group in node.in_flight.values()]
         effects.sends.append(Send(node_id, m.AddPartitionsToTxnRequest(transactions=transactions)))
 
-    def on_response(self, node_id: int, response: m.AddPartitionsToTxnResponse, monotonic_ms: float) -> VerifierEffects:
+    def on_response(self, node_id: int, response: m.AddPartitionsToTxnResponse) -> VerifierEffects:
         error = error_code(response.error_code)
         if error is not ErrorCode.NONE:
             # This broker may not act for the cluster: the client cannot help it, and must abort.
             is_forbidden = error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return self.on_failure(node_id, ErrorCode.INVALID_TXN_STATE if is_forbidden else error)
         effects = VerifierEffects()
-        results = {result.transactional_id: _errors_of(result) for result in response.results_by_transaction}
+        results = {result.transactional_id: errors_of(result) for result in response.results_by_transaction}
         for transactional_id, group in self._take(node_id).items():
             errors = results.get(transactional_id, {})
-            for asked in group:
-                self._conclude(asked, errors, monotonic_ms, effects)
+            effects.answers.extend(_answer(question, errors) for question in group)
         self._next(node_id, effects)
         return effects
 
@@ -183,11 +165,11 @@ class TransactionVerifier:
         """No response: disconnected, or timed out."""
         effects = VerifierEffects()
         for group in self._take(node_id).values():
-            effects.answers.extend(_same_answer(asked.question, error) for asked in group)
+            effects.answers.extend(_same_answer(question, error) for question in group)
         self._next(node_id, effects)
         return effects
 
-    def _take(self, node_id: int) -> dict[str, list[_Asked]]:
+    def _take(self, node_id: int) -> dict[str, list[Question]]:
         node = self._nodes[node_id]
         assert node.in_flight is not None, f"node {node_id} was not asked"
         groups, node.in_flight = node.in_flight, None
@@ -195,45 +177,6 @@ class TransactionVerifier:
 
     def _next(self, node_id: int, effects: VerifierEffects) -> None:
         self._send(node_id, self._nodes[node_id], effects)
-
-    def _conclude(
-        self,
-        asked: _Asked,
-        results: dict[TopicPartition, ErrorCode],
-        monotonic_ms: float,
-        effects: VerifierEffects,
-    ) -> None:
-        question = asked.question
-        # A partition the coordinator says nothing about is not known to be in the transaction.
-        errors = {
-            partition: client_error(results.get(partition, ErrorCode.NETWORK_EXCEPTION), question.operation)
-            for partition in question.partitions
-        }
-        has_time = monotonic_ms - asked.asked_at_ms < self._config.add_partitions_retry_backoff_max_ms
-        if not question.is_verify_only and has_time and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
-            # The previous transaction's markers are still being written. It takes a moment; spare the client the
-            # detour.
-            retry_at_ms = monotonic_ms + self._config.add_partitions_retry_backoff_ms
-            self._retries.append(_Retry(retry_at_ms, asked))
-            return
-        effects.answers.append(Answer(question.question_id, errors))
-
-    @property
-    def next_deadline_ms(self) -> float | None:
-        return min((retry.at_ms for retry in self._retries), default=None)
-
-    def due(self, monotonic_ms: float) -> list[Question]:
-        """Questions to ask again now. The broker looks up their coordinators and calls `ask_again`."""
-        return [retry.asked.question for retry in self._retries if retry.at_ms <= monotonic_ms]
-
-    def ask_again(self, question: Question, node_id: int | None) -> VerifierEffects:
-        effects = VerifierEffects()
-        for index, retry in enumerate(self._retries):
-            if retry.asked.question.question_id == question.question_id:
-                del self._retries[index]
-                self._ask(retry.asked, node_id, effects)
-                break
-        return effects
 
 
 def _agree(first: Question, second: Question) -> bool:
@@ -245,15 +188,20 @@ def _agree(first: Question, second: Question) -> bool:
 
 
 def _transaction(questions: list[Question]) -> AddPartitionsTransaction:
+    together = questions[0]._replace(partitions=_union(question.partitions for question in questions))
+    return as_transaction(together)
+
+
+def as_transaction(question: Question) -> AddPartitionsTransaction:
+    """The question as the coordinator takes it."""
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(_union(question.partitions for question in questions)):
+    for topic, partition in sorted(question.partitions):
         by_topic.setdefault(topic, []).append(partition)
-    first = questions[0]
     return AddPartitionsTransaction(
-        transactional_id=first.transactional_id,
-        producer_id=first.producer_id,
-        producer_epoch=first.producer_epoch,
-        verify_only=first.is_verify_only,
+        transactional_id=question.transactional_id,
+        producer_id=question.producer_id,
+        producer_epoch=question.producer_epoch,
+        verify_only=question.is_verify_only,
         topics=[
             m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=partitions)
             for topic, partitions in by_topic.items()
@@ -265,7 +213,7 @@ def _union(sets: Iterable[frozenset[TopicPartition]]) -> frozenset[TopicPartitio
     return frozenset().union(*sets)
 
 
-def _errors_of(result: m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> dict[TopicPartition, ErrorCode]:
+def errors_of(result: m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> dict[TopicPartition, ErrorCode]:
     return {
         TopicPartition(topic.name, partition.partition_index): error_code(partition.partition_error_code)
         for topic in result.topic_results
@@ -280,6 +228,15 @@ def client_error(error: ErrorCode, operation: Operation) -> ErrorCode:
     if error is ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:
         return ErrorCode.INVALID_TXN_STATE
     return error
+
+
+def _answer(question: Question, results: dict[TopicPartition, ErrorCode]) -> Answer:
+    # A partition the coordinator says nothing about is not known to be in the transaction.
+    errors = {
+        partition: client_error(results.get(partition, ErrorCode.NETWORK_EXCEPTION), question.operation)
+        for partition in question.partitions
+    }
+    return Answer(question.question_id, errors)
 
 
 def _same_answer(question: Question, error: ErrorCode) -> Answer:

@@ -1,10 +1,12 @@
 """KIP-714: subscriptions, who may push when, and what becomes of it. The answers are those of Apache Kafka 4.3.1."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from moldau.broker import telemetry
 from moldau.broker.telemetry import Client, Instance, Push, Telemetry, check_get, check_push
@@ -263,3 +265,34 @@ def test_a_long_match_lets_others_have_their_turn(manager: Telemetry) -> None:
     image = image_with(greedy={"metrics": "*", "match": "client_id=(a|b)*a(a|b){300}"})
     work = manager.instance(image, FakeConnection(), client(1, "ab" * 10_000), 0)  # type: ignore[arg-type]  # as above
     assert sum(1 for _ in work) > 50
+
+
+def test_the_apis_are_offered_only_if_somebody_subscribed(own_client: WireClient) -> None:
+    """As with Kafka, which offers them only with a plug-in: clients that find them ask at once, and again and again."""
+    asked = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+    def offered() -> set[int]:
+        return {each.api_key for each in own_client.ask(asked).api_keys} & {71, 72}
+
+    assert offered() == set()
+    assert own_client.ask(m.GetTelemetrySubscriptionsRequest(bytes(16))).error_code == ErrorCode.NONE, "but served"
+    own_client.alter(METRICS, "mine", ("metrics", SET, "org."))
+    assert offered() == {71, 72}
+    own_client.alter(METRICS, "mine", ("metrics", DELETE, None))
+    assert offered() == set()
+
+
+def test_a_stock_client_has_nothing_to_say(own_broker: Broker) -> None:
+    said: list[str] = []
+    logger = logging.getLogger("test.telemetry.stock")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]  # shorter than a class
+    logger.addHandler(handler)
+    producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers}, logger=logger)
+    producer.list_topics(timeout=20)
+    # librdkafka looks for a broker with telemetry a second after it began; that it found none it does not say.
+    for _ in range(15):
+        producer.poll(0.1)
+    assert said == []

@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0-4. What this node serves, and the features of the cluster.
 
 Asked in a version nobody knows yet, it answers version 0 with UNSUPPORTED_VERSION and its own versions. Produce is
-advertised from version 0 on although only 3-13 are served: librdkafka refuses to compress otherwise (KAFKA-18659).
+advertised from version 0 on although only 3-13 are served: librdkafka refuses to compress otherwise (KAFKA-18659). The
+APIs of client telemetry are served to who calls them, and advertised if the cluster has a subscription.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
 
 _PRODUCE = 0
+_TELEMETRY = frozenset({71, 72})  # GetTelemetrySubscriptions, PushTelemetry
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -32,7 +34,10 @@ def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVe
         call.session.client_software_version = request.client_software_version
     image = broker.image
     kind: ListenerKind = "controller" if broker.is_controller_listener(call.connection.listener_name) else "broker"
-    response = m.ApiVersionsResponse(api_keys=_served(kind), finalized_features_epoch=image.offset)
+    served = _served(kind)
+    if not broker.telemetry.is_wanted(image):
+        served = [each for each in served if each.api_key not in _TELEMETRY]
+    response = m.ApiVersionsResponse(api_keys=served, finalized_features_epoch=image.offset)
     response.supported_features = [
         m.ApiVersionsResponse.SupportedFeatureKey(name, levels.first, levels.last)
         for name, levels in SUPPORTED.items()

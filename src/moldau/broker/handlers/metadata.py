@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0-13. Brokers, and topics by name, by id (10-13), or all of them.
+"""Metadata (key 3), versions 0-13. Brokers, and topics by name, by id (12-13), or all of them.
 
 A topic that does not exist is created on the way when both client and `auto.create.topics.enable` allow it; the answer
 then already has it. Partitions name leader, replicas, ISR and those that are offline, as the image has them.
@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from moldau.broker.auto_create import auto_create_topics
+from moldau.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
 from moldau.wire import ZERO_UUID, ErrorCode
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
 
 Topic = m.MetadataResponse.MetadataResponseTopic
-_ALLOWED_TOPIC_OPERATIONS = 0b0000_1101_1111_1000  # read … alter configs, as Kafka numbers its ACL operations
-_ALLOWED_CLUSTER_OPERATIONS = 0b1_1111_1011_0000
+_TOPIC_IDS = 12
 
 
 def handle(
@@ -30,16 +30,13 @@ def handle(
     topics = request.topics
     if topics is None or (call.version == 0 and not topics):
         return _answer(broker, call, request, _all_topics(broker, call))
-    by_id = any(topic.topic_id != ZERO_UUID for topic in topics)
-    if by_id:
-        if call.version < 12 and any(topic.name is not None for topic in topics if topic.topic_id != ZERO_UUID):
-            return _answer(
-                broker,
-                call,
-                request,
-                [_error(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
-            )
-        return _answer(broker, call, request, [_by_id(broker, call, topic.topic_id) for topic in topics])
+    if call.version < _TOPIC_IDS and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
+        # The fields are there from version 10 on; Kafka takes them from 12 on, when answers may have no name.
+        refused = [_error(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics]
+        return _answer(broker, call, request, refused)
+    ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
+    if ids:
+        return _answer(broker, call, request, [_by_id(broker, call, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(topic.name or "" for topic in topics))
     may_create = request.allow_auto_topic_creation or call.version < 4
     if may_create and broker.config.get_bool("auto.create.topics.enable"):
@@ -71,11 +68,11 @@ def _answer(broker: Broker, call: Call, request: m.MetadataRequest, topics: list
                 )
             )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _ALLOWED_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = _ALLOWED_TOPIC_OPERATIONS
+                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     return response
 
 
@@ -95,7 +92,7 @@ def _by_name(broker: Broker, call: Call, name: str) -> Topic:
 def _by_id(broker: Broker, call: Call, topic_id: bytes) -> Topic:
     topic = broker.image.topic_by_id(topic_id)
     if topic is None:
-        return _error(None if call.version >= 12 else "", topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     return _describe(broker.image, topic, call)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MANY_GROUPS = 8
 _TOPIC_IDS = 10
-_ALL_TOPICS = 2
+_GROUP_ERRORS = 2
 Wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup
 Found = m.OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -32,6 +32,8 @@ def handle(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> None:
         group = cast("m.OffsetFetchResponse", response).groups[0]
         if not group.error_code:
             group.topics += unknown
+        elif call.version < _GROUP_ERRORS:
+            group = _error_everywhere(wanted[number], group.error_code)
         found[number] = group
         if len(found) == len(wanted):
             _respond(broker, call, [found[each] for each in range(len(wanted))])
@@ -55,6 +57,18 @@ def _one_group(call: Call, request: m.OffsetFetchRequest) -> Wanted:
             for topic in request.topics
         ]
     return Wanted(request.group_id, topics=topics)
+
+
+def _error_everywhere(group: Wanted, code: int) -> Found:
+    """Version 1 has no place for an error of the group: each partition tells it, or it would read as "no offset"."""
+    partition = m.OffsetFetchResponse.OffsetFetchResponsePartitions
+    topics = [
+        m.OffsetFetchResponse.OffsetFetchResponseTopics(
+            topic.name, partitions=[partition(index, -1, -1, "", code) for index in topic.partition_indexes]
+        )
+        for topic in group.topics or ()
+    ]
+    return Found(group.group_id, topics)
 
 
 def _resolve_ids(broker: Broker, group: Wanted) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
@@ -92,7 +106,7 @@ def _respond(broker: Broker, call: Call, groups: list[Found]) -> None:
         call.respond(m.OffsetFetchResponse(groups=groups))
         return
     (group,) = groups
-    response = m.OffsetFetchResponse(error_code=group.error_code if call.version >= _ALL_TOPICS else 0)
+    response = m.OffsetFetchResponse(error_code=group.error_code if call.version >= _GROUP_ERRORS else 0)
     response.topics = [
         m.OffsetFetchResponse.OffsetFetchResponseTopic(
             topic.name,
