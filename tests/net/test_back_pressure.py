@@ -7,7 +7,7 @@ import struct
 
 from moldau.seams.network import Connection, ResponseSlot
 from tests.net.conftest import Run
-from tests.net.support import World, frame, park, until
+from tests.net.support import Peer, World, frame, park, until
 
 
 async def settle() -> None:
@@ -193,13 +193,14 @@ def test_large_frames_wait_for_the_memory_budget(run: Run) -> None:
             first, second, small = [await world.peer() for _ in range(3)]
             large = frame(b"x" * 200_000)
             await first.send(large[:150_000])
-            await until(lambda: world.reactor.memory.reserved_bytes == len(large))
+            await until(lambda: world.reactor.memory.reserved_bytes > 150_000)
+            held = world.reactor.memory.reserved_bytes
             await second.send(large)
             await small.send(frame(b"small ones need no budget"))
             assert await small.read_frame() == b"small ones need no budget"
             await settle()
             assert len(world.handler.frames) == 1
-            assert world.reactor.memory.reserved_bytes == len(large)
+            assert world.reactor.memory.reserved_bytes == held
             await first.send(large[150_000:])
             assert await first.read_frame() == large[4:]
             assert await second.read_frame() == large[4:]
@@ -222,6 +223,75 @@ def test_the_budget_of_a_closed_connection_goes_to_those_who_wait(run: Run) -> N
             first.vanish()
             for other in others:
                 assert await other.read_frame() == large[4:]
+
+    run(main())
+
+
+def test_half_received_frames_have_a_limit_together_and_one_of_them_is_always_finished(run: Run) -> None:
+    """Ten peers with a frame each, in two parts: they hold the budget and one frame, not ten; and all are served."""
+    limit = 1_000_000
+    large = frame(b"x" * 900_000)
+
+    async def in_two_parts(peer: Peer) -> None:
+        await peer.send(large[:-100])
+        await settle()
+        await peer.send(large[-100:])
+        assert await peer.read_frame() == large[4:]
+
+    async def main() -> None:
+        async with World(queued_max_bytes=limit) as world:
+            peers = [await world.peer() for _ in range(10)]
+            served = asyncio.gather(*map(in_two_parts, peers))
+            while not served.done():
+                await asyncio.sleep(0)
+                assert world.reactor.memory.reserved_bytes <= limit + 1024 * 1024
+            await served
+            assert world.reactor.memory.reserved_bytes == 0
+
+    run(main())
+
+
+def test_who_holds_memory_that_others_need_must_go_on(run: Run) -> None:
+    async def main() -> None:
+        async with World(queued_max_bytes=300_000) as world:
+            holder, other = await world.peer(), await world.peer()
+            large = frame(b"x" * 1_000_000)
+            await holder.send(large[:900_000])
+            await until(lambda: world.counters.bytes_in == 900_000)
+            for _ in range(20):  # nobody needs it: it may take its time
+                world.pass_time(1_000)
+            assert not world.handler.ends
+            waiting = asyncio.ensure_future(other.send(large))
+            await until(lambda: world.reactor.memory.has_waiting)
+            for number in range(20):
+                if world.handler.ends:
+                    break
+                await holder.send(large[900_000 + number : 900_001 + number])
+                world.pass_time(1_000)
+                await settle()
+            assert "held memory that others needed" in world.handler.reasons[0]
+            await waiting
+            assert await other.read_frame() == large[4:]
+
+    run(main())
+
+
+def test_a_connection_with_many_requests_has_its_turn_and_no_more(run: Run) -> None:
+    """Ten thousand requests at once, of each of three peers: somebody with one request waits for a turn of theirs."""
+
+    async def main() -> None:
+        async with World() as world:
+            greedy = [await world.peer() for _ in range(3)]
+            modest = await world.peer()
+            await until(lambda: len(world.handler.connections) == 4)
+            for peer in greedy:
+                await peer.send(frame(b"g") * 10_000)
+            before = len(world.handler.frames)
+            await modest.send(frame(b"m"))
+            await until(lambda: b"m" in world.handler.frames)
+            assert world.handler.frames.index(b"m") - before < 1_000
+            for peer in greedy:
+                assert await peer.read_frames(10_000) == [b"g"] * 10_000
 
     run(main())
 

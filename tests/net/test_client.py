@@ -213,7 +213,7 @@ def test_limits_on_requests_are_not_limits_on_what_this_node_asked_for(run: Run)
             await until(lambda: len(world.handler.slots) == 1)
             world.handler.slots[0].complete([answer])
             assert bytes(await asked) == answer
-            assert world.reactor.memory.reserved_bytes == 300_004
+            assert 200_000 < world.reactor.memory.reserved_bytes < 2 * 300_004  # the greedy one's, and no more
             await peer.close()
 
     run(main())

@@ -108,6 +108,23 @@ def test_slowloris_a_request_that_trickles_in_is_cut_off(run: Run, size: int) ->
     run(main())
 
 
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+def test_half_a_request_and_then_nothing_ends_sooner(run: Run, size: int) -> None:
+    async def main() -> None:
+        async with World(max_silence_ms=30_000) as world:
+            peer = await world.peer()
+            await peer.send(frame(b"x" * size)[:12])
+            await until(lambda: world.counters.bytes_in == 12)
+            world.pass_time(29_999)
+            assert not world.handler.connections[0].is_closed
+            world.pass_time(1)
+            assert await peer.is_ended()
+            await until(lambda: world.handler.ends)
+            assert world.handler.reasons == ["of a request under way nothing came for 30000 ms"]
+
+    run(main())
+
+
 def test_a_stream_of_requests_with_always_one_unfinished_is_no_slowloris(run: Run) -> None:
     async def main() -> None:
         async with World(max_stall_ms=10_000) as world:

@@ -1,45 +1,69 @@
 """Memory for reading, shared by all connections of a loop, so that an idle connection owns no buffer at all.
 
 Small frames are read into one shared buffer and handled in place. Only a frame too large for it gets memory of its own,
-from a small pool, growing with the bytes that really arrive: announcing 100 MB costs the announcer, not us.
+from a small pool, growing with the bytes that really arrive: announcing 100 MB costs the announcer, not us. What all
+half-received frames hold together has a limit; beyond it one of them goes on and the others wait, so that some frame
+is always finished.
 """
 
 from collections import deque
 from collections.abc import Callable
 
 SHARED_BYTES = 128 * 1024
-_SMALLEST_BYTES = 256 * 1024
+UNCHARGED_BYTES = 16 * 1024
+"""An unfinished rest of up to this size is nobody's concern."""
+DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
+_SMALLEST_BYTES = 8 * 1024
 _LARGEST_KEPT_BYTES = 4 * 1024 * 1024
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 
 class ReadMemory:
-    """The shared buffer, the pool of large ones, and the budget for frames that need them.
+    """The shared buffer, the pool of large ones, and the budget for half-received frames.
 
-    As in Kafka, a frame is admitted while anything of the budget is left, and charged at its full announced size; so
-    the budget may be exceeded by one frame, and an admitted frame never waits for another one.
+    Kafka charges a frame at its announced size; here what it holds counts, which is at most a small multiple of what
+    has arrived. The budget may be exceeded by one frame.
     """
 
-    __slots__ = ("_free", "_free_bytes", "_limit_bytes", "_waiting", "reserved_bytes", "scratch", "shared")
+    __slots__ = (
+        "_exceeding",
+        "_free",
+        "_free_bytes",
+        "_limit_bytes",
+        "_waiting",
+        "reserved_bytes",
+        "scratch",
+        "shared",
+    )
 
-    def __init__(self, limit_bytes: int = -1) -> None:
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.scratch = memoryview(bytearray(SHARED_BYTES))  # ciphertext, and bytes to be thrown away
         self.reserved_bytes = 0
         self._limit_bytes = limit_bytes
+        self._exceeding: object | None = None
         self._waiting: deque[Callable[[], None]] = deque()
         self._free: dict[int, list[bytearray]] = {}
         self._free_bytes = 0
 
-    def reserve(self, frame_bytes: int) -> bool:
-        """Charge a frame to the budget. False: there is nothing left; `wait` for some."""
-        if 0 <= self._limit_bytes <= self.reserved_bytes:
-            return False
-        self.reserved_bytes += frame_bytes
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def reserve(self, owner: object, more_bytes: int) -> bool:
+        """Charge what a frame needs beyond what it has. False: nothing is left, and another frame exceeds the budget
+        already; `wait` for some."""
+        if self.reserved_bytes + more_bytes > self._limit_bytes:
+            if self._exceeding is not None and self._exceeding is not owner:
+                return False
+            self._exceeding = owner
+        self.reserved_bytes += more_bytes
         return True
 
-    def release(self, frame_bytes: int) -> None:
-        self.reserved_bytes -= frame_bytes
+    def release(self, owner: object, held_bytes: int) -> None:
+        self.reserved_bytes -= held_bytes
+        if self._exceeding is owner:
+            self._exceeding = None
         if self._waiting:
             # Wake all: those that find the budget used up again go back to the end of a queue as long as before.
             waiting, self._waiting = self._waiting, deque()
@@ -50,11 +74,13 @@ class ReadMemory:
         """Call `wake` once when some of the budget is given back."""
         self._waiting.append(wake)
 
+    def size_of(self, at_least_bytes: int) -> int:
+        """How large the buffer is that `take` gives for it."""
+        return max(_SMALLEST_BYTES, 1 << (at_least_bytes - 1).bit_length())
+
     def take(self, at_least_bytes: int) -> bytearray:
         """A buffer of at least that size, with arbitrary content."""
-        size = _SMALLEST_BYTES
-        while size < at_least_bytes:
-            size *= 2
+        size = self.size_of(at_least_bytes)
         kept = self._free.get(size)
         if kept:
             self._free_bytes -= size

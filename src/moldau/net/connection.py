@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 64 * 1024  # answers to a burst of requests are sent together, but not more than about this
 _POISON = b"\xdb"
+# A connection's turn, after which others have theirs: whichever comes first.
+_FRAMES_PER_TURN = 32
+_TURN_MS = 1.0
 
 # Why reading is muted: bits of ServerConnection._muted.
 _IN_FLIGHT: Final = 1
@@ -91,10 +94,12 @@ class ServerConnection:
         "_close_reason",
         "_counters",
         "_flush_is_scheduled",
+        "_frames_left",
         "_handler",
         "_handshaking",
         "_is_in_turn",
         "_is_released",
+        "_is_turn_over",
         "_is_warming",
         "_is_writer_armed",
         "_last_active_ms",
@@ -105,6 +110,7 @@ class ServerConnection:
         "_resume_is_scheduled",
         "_slots",
         "_throttle",
+        "_turn_ends_ms",
         "_watchdog",
         "_write_blocked_since_ms",
         "_writer",
@@ -138,6 +144,9 @@ class ServerConnection:
         self._slots: deque[Slot] = deque()
         self._muted = 0
         self._armed_fd = -1  # the descriptor the loop watches for reading, or -1
+        self._frames_left = 0
+        self._turn_ends_ms = 0.0
+        self._is_turn_over = False  # whole frames may be waiting, for the next one
         self._is_in_turn = False  # frames are being dispatched: one flush follows
         self._flush_is_scheduled = False
         self._resume_is_scheduled = False
@@ -302,6 +311,7 @@ class ServerConnection:
         if self._muted or self._resume_is_scheduled:  # then whole frames may be waiting in the reader
             return
         now_ms = self._reactor.clock.monotonic_ms()
+        self._begin_turn(now_ms)
         self._is_in_turn = True
         try:
             received = self._reader.receive(self._channel, self, now_ms)
@@ -326,8 +336,13 @@ class ServerConnection:
         else:
             self.close("the peer closed the connection")
 
+    def _begin_turn(self, now_ms: float) -> None:
+        self._frames_left = _FRAMES_PER_TURN
+        self._turn_ends_ms = now_ms + _TURN_MS
+        self._is_turn_over = False
+
     def take(self, frame: memoryview) -> bool:
-        """One frame from the reader, to the handler."""
+        """One frame from the reader, to the handler. After a while others have their turn."""
         slot = Slot(self)
         self._slots.append(slot)
         self._counters.frames_in += 1
@@ -343,6 +358,11 @@ class ServerConnection:
             self._muted |= _IN_FLIGHT
         if self._writer.queued_bytes > _FLUSH_BYTES:
             self._flush()
+        left = self._frames_left = self._frames_left - 1
+        # Most turns have one frame: they need not look at the clock.
+        if left <= 0 or (left < _FRAMES_PER_TURN - 1 and reactor.clock.monotonic_ms() >= self._turn_ends_ms):
+            self._is_turn_over = True
+            return False
         return not self._muted
 
     def _after_turn(self) -> None:
@@ -354,9 +374,11 @@ class ServerConnection:
             self._flush()
         if self._reader.needs_memory and not self._muted & (_NO_MEMORY | _CLOSING):
             self._muted |= _NO_MEMORY
-            self._reactor.memory.wait(self._end_no_memory)
+            self._reactor.wait_for_memory(self._end_no_memory)
         if self._muted:
             self._disarm_reading()
+        elif self._is_turn_over:
+            self._resume_later()  # whole frames are waiting in the reader
         elif self._channel.has_unread:
             self._reactor.loop.call_soon(self._on_readable)
 
@@ -371,16 +393,25 @@ class ServerConnection:
             return
         self._muted &= ~bit
         if not self._muted and not self._resume_is_scheduled:
-            self._resume_is_scheduled = True
-            self._reactor.loop.call_soon(self._resume)
+            self._resume_later()
 
-    def _resume(self) -> None:
+    def _resume_later(self) -> None:
+        """Go on with what is in the reader, in turn with all other connections that have more than a turn's worth."""
+        if not self._resume_is_scheduled:
+            self._resume_is_scheduled = True
+            self._reactor.turns.add(self._resume)
+
+    def _resume(self) -> bool:
         self._resume_is_scheduled = False
-        if self._muted:
-            return
-        self._counters.mutes += 1
+        if not self._muted:
+            self._counters.mutes += not self._is_turn_over
+            self._deliver_kept()
+        return False  # if there is still more, it has queued up again, behind the others
+
+    def _deliver_kept(self) -> None:
         now_ms = self._reactor.clock.monotonic_ms()
         self._last_active_ms = now_ms  # the time we did not listen does not count as silence
+        self._begin_turn(now_ms)
         self._is_in_turn = True
         try:
             self._reader.deliver_kept(self, now_ms)
@@ -514,7 +545,7 @@ class ServerConnection:
         """
         settings = self._reactor.settings
         now_ms = self._reactor.clock.monotonic_ms()
-        next_ms = now_ms + min(settings.max_idle_ms, settings.max_stall_ms)
+        next_ms = now_ms + min(settings.max_idle_ms, settings.max_stall_ms, settings.max_silence_ms)
         is_listening = not self._muted and not self._resume_is_scheduled
         stalled_since = None
         what = ""
@@ -530,6 +561,12 @@ class ServerConnection:
                 self.abort(f"{what} was not finished within {settings.max_stall_ms:.0f} ms")
                 return
             next_ms = min(next_ms, stalled_since + settings.max_stall_ms)
+            if what == "a request":
+                if now_ms >= self._last_active_ms + settings.max_silence_ms:
+                    self._counters.stalled_closed += 1
+                    self.abort(f"of a request under way nothing came for {settings.max_silence_ms:.0f} ms")
+                    return
+                next_ms = min(next_ms, self._last_active_ms + settings.max_silence_ms)
         elif is_listening and not self._slots:
             if now_ms >= self._last_active_ms + settings.max_idle_ms:
                 self._counters.idle_closed += 1
@@ -537,6 +574,12 @@ class ServerConnection:
                 return
             next_ms = min(next_ms, self._last_active_ms + settings.max_idle_ms)
         self._watchdog = self._reactor.wheel.add(next_ms, self._watch)
+
+    def close_if_slow(self, now_ms: float) -> None:
+        """Others wait for memory that a frame of this connection holds: it must come at a fair rate then."""
+        if not self._muted and self._reader.is_slow(now_ms):
+            self._counters.stalled_closed += 1
+            self.abort("a request under way held memory that others needed, and hardly went on")
 
     def abort(self, reason: str) -> None:
         """Close even if a flushing close is under way and the peer does not read."""

@@ -3,7 +3,9 @@
 Invariants
 - A frame's length is checked before anything is allocated for it.
 - Between two reads a connection holds nothing, or the unfinished rest (`_kept`, at most the shared buffer's size), or
-  one large frame under way (`_large`). Whole frames stay in `_kept` only while the sink takes no more.
+  one large frame under way (`_large`), which takes a small multiple of what has arrived of it. Whole frames stay in
+  `_kept` only while the sink takes no more.
+- What is held beyond a few KiB is charged to the budget of all connections (`_charged_bytes`).
 - Frames are handed to the sink in order, each exactly once, as writable views valid during the call.
 """
 
@@ -12,12 +14,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import Protocol
 
-from moldau.net.buffers import SHARED_BYTES, ReadMemory
+from moldau.net.buffers import SHARED_BYTES, UNCHARGED_BYTES, ReadMemory
 from moldau.net.channel import Channel
 
 _LENGTH = Struct(">i")
 _unpack_length = _LENGTH.unpack_from
 _READ_BYTES_PER_TURN = 1024 * 1024  # then other connections have their turn
+# How much room a large frame gets, as a multiple of what is there of it: more if the peer sent one as long before.
+_ROOM_UNPROVEN = 2
+_ROOM_PROVEN = 16
+_SLOW_AFTER_MS = 5_000
+_SLOW_BYTES = 64 * 1024
 
 
 class BadFrame(Exception):
@@ -31,10 +38,12 @@ class FrameSink(Protocol):
 
 class FrameReader:
     __slots__ = (
+        "_charged_bytes",
         "_have_bytes",
         "_is_charged",
         "_kept",
         "_large",
+        "_mark",
         "_max_frame_bytes",
         "_memory",
         "_need_bytes",
@@ -50,8 +59,10 @@ class FrameReader:
         self._max_frame_bytes = max_frame_bytes
         self._kept: bytearray | None = None
         self._large: bytearray | None = None
+        self._charged_bytes = 0
+        self._mark = (0.0, 0)  # when somebody last looked how far the large frame is, and how far it was
         self._have_bytes = 0
-        self._need_bytes = 0  # also what was reserved for `_large`
+        self._need_bytes = 0
         self._proven_bytes = 0  # the longest frame this peer announced and really sent
         self.needs_memory = False
         """A large frame waits for the budget: call `deliver_kept` when there is some again."""
@@ -62,6 +73,26 @@ class FrameReader:
     def large_frame_bytes(self) -> int:
         """Memory held for a frame under way."""
         return len(self._large) if self._large is not None else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What this reader has of the budget."""
+        return self._charged_bytes
+
+    def is_slow(self, now_ms: float) -> bool:
+        """Asked from time to time while others wait for memory: whether the frame under way has come nearly to a halt
+        since the last look."""
+        if not self._charged_bytes:
+            return False
+        have = self._have_bytes if self._large is not None else self._charged_bytes
+        marked_ms, marked_bytes = self._mark
+        if not marked_ms or have < marked_bytes:
+            self._mark = (now_ms, have)
+            return False
+        if now_ms - marked_ms < _SLOW_AFTER_MS:
+            return False
+        self._mark = (now_ms, have)
+        return have - marked_bytes < _SLOW_BYTES
 
     def receive(self, channel: Channel, sink: FrameSink, now_ms: float) -> int:
         """Read once and hand over what is complete. Returns the bytes read, 0 at the end of the stream.
@@ -80,6 +111,8 @@ class FrameReader:
             received = channel.recv_into(shared[have:])
             shared[:have] = kept
             self._kept = None
+            if self._charged_bytes:
+                self._uncharge()
             end = have + received
         if received:
             position = self._deliver(shared, end, sink)
@@ -98,6 +131,8 @@ class FrameReader:
         if kept is not None:
             view = memoryview(kept)
             self._kept = None
+            if self._charged_bytes:
+                self._uncharge()
             position = self._deliver(view, len(kept), sink)
             if position < len(kept):
                 self._keep(view[position:])
@@ -118,6 +153,8 @@ class FrameReader:
         self.unfinished_since_ms = None
         if self._large is not None:
             self._drop_large()
+        elif self._charged_bytes:
+            self._uncharge()
 
     def _deliver(self, view: memoryview, end: int, sink: FrameSink) -> int:
         """Hand over the whole frames in view[:end]; returns where the rest begins."""
@@ -142,14 +179,38 @@ class FrameReader:
         if len(rest) >= 4:
             need = _unpack_length(rest)[0] + 4
             if need > SHARED_BYTES:
-                if not self._is_charged or self._memory.reserve(need):
-                    self._large = self._memory.take(min(need, max(2 * len(rest), self._proven_bytes)))
-                    self._large[: len(rest)] = rest
+                room = len(rest) * (_ROOM_PROVEN if need <= self._proven_bytes else _ROOM_UNPROVEN)
+                large = self._take(min(need, room))
+                if large is not None:
+                    self._large = large
+                    large[: len(rest)] = rest
                     self._have_bytes = len(rest)
                     self._need_bytes = need
                     return
-                self.needs_memory = True
         self._kept = bytearray(rest)
+        if len(rest) > UNCHARGED_BYTES and not self._charge(len(rest)):
+            self.needs_memory = True
+
+    def _take(self, size_bytes: int) -> bytearray | None:
+        """A buffer of at least that size, within the budget; None, and `needs_memory`, if there is none."""
+        size = self._memory.size_of(size_bytes)
+        if self._charge(size):
+            return self._memory.take(size)
+        self.needs_memory = True
+        return None
+
+    def _charge(self, held_bytes: int) -> bool:
+        """From now on this reader holds so much."""
+        if self._is_charged:
+            if not self._memory.reserve(self, held_bytes - self._charged_bytes):
+                return False
+            self._charged_bytes = held_bytes
+        return True
+
+    def _uncharge(self) -> None:
+        held, self._charged_bytes = self._charged_bytes, 0
+        self._mark = (0.0, 0)
+        self._memory.release(self, held)
 
     def _receive_large(self, channel: Channel, sink: FrameSink) -> int:
         large = self._large
@@ -157,7 +218,12 @@ class FrameReader:
         received = 0
         while received < _READ_BYTES_PER_TURN:
             if self._have_bytes == len(large):
-                large = self._grow(large)
+                grown = self._grow(large)
+                if grown is None:
+                    if received:
+                        return received
+                    raise BlockingIOError
+                large = grown
             room = memoryview(large)[self._have_bytes : min(self._need_bytes, len(large))]
             try:
                 step = channel.recv_into(room)
@@ -177,8 +243,10 @@ class FrameReader:
                 break
         return received
 
-    def _grow(self, large: bytearray) -> bytearray:
-        grown = self._memory.take(min(self._need_bytes, 2 * len(large)))
+    def _grow(self, large: bytearray) -> bytearray | None:
+        grown = self._take(min(self._need_bytes, 2 * len(large)))
+        if grown is None:
+            return None
         grown[: self._have_bytes] = large
         self._memory.give_back(large)
         self._large = grown
@@ -187,8 +255,8 @@ class FrameReader:
     def _drop_large(self) -> None:
         large = self._large
         self._large = None
-        need, self._need_bytes = self._need_bytes, 0
+        self._need_bytes = 0
         if large is not None:  # else the sink took it
             self._memory.give_back(large)
-        if self._is_charged:
-            self._memory.release(need)
+        if self._charged_bytes:
+            self._uncharge()

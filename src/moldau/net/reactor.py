@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from moldau.net import cold
-from moldau.net.buffers import ReadMemory
+from moldau.net.buffers import DEFAULT_LIMIT_BYTES, ReadMemory
 from moldau.net.channel import Channel, PlainChannel
 from moldau.net.connection import ServerConnection
 from moldau.net.gate import Gate
@@ -18,12 +18,14 @@ from moldau.net.listener import Listener, bind
 from moldau.net.settings import UNLIMITED, ConnectionLimits, NetSettings
 from moldau.seams.clock import Clock
 from moldau.seams.network import FrameHandler
+from moldau.timers.turns import Turns
 from moldau.timers.wheel import TimerHandle, TimingWheel
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 _WARMERS_MAX = 4  # threads that read cold regions ahead
+_RELIEF_MS = 1000
 _LINGER_MS = 1000
 _LINGER_COUNT_MAX = 1000
 _LINGER_BYTES_MAX = 1024 * 1024
@@ -47,7 +49,11 @@ class Reactor:
         self.clock = clock
         self.wheel = wheel
         self.settings = settings or NetSettings()
-        self.memory = ReadMemory(self.settings.queued_max_bytes)
+        queued_bytes = self.settings.queued_max_bytes
+        self.memory = ReadMemory(queued_bytes if queued_bytes >= 0 else DEFAULT_LIMIT_BYTES)
+        # Whoever has more to do than fits a turn of the loop.
+        self.turns = Turns(loop, clock.monotonic_ms)
+        self._relief: TimerHandle | None = None
         self.gate = Gate(limits or ConnectionLimits())
         self.listeners: list[Listener] = []
         self.connections: dict[int, ServerConnection] = {}
@@ -88,6 +94,8 @@ class Reactor:
         self._check_emptied()
         await self._emptied.wait()
         deadline.cancel()
+        if self._relief is not None:
+            self._relief.cancel()
         if self._warmers is not None:
             self._warmers.shutdown(wait=False)
         await asyncio.sleep(0)  # the last `on_disconnect` calls are on their way
@@ -122,6 +130,20 @@ class Reactor:
         names = {listener.name for listener in self.listeners if listener.is_protected} | {unless_listener.name}
         others = [connection for connection in self.connections.values() if connection.listener_name not in names]
         return min(others, key=lambda connection: connection.last_active_ms, default=None)
+
+    def wait_for_memory(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a half-received frame gave some back. Those that hold it and hardly go on must go."""
+        self.memory.wait(wake)
+        if self._relief is None:
+            self._relief = self.wheel.add(self.clock.monotonic_ms() + _RELIEF_MS, self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief = None
+        now_ms = self.clock.monotonic_ms()
+        for connection in tuple(self.connections.values()):
+            connection.close_if_slow(now_ms)
+        if self.memory.has_waiting:
+            self._relief = self.wheel.add(now_ms + _RELIEF_MS, self._relieve)
 
     def warm(self, region: tuple[int, int, int], then: Callable[[], None]) -> None:
         """Have a thread bring a piece of a file into memory, and come back."""

@@ -18,8 +18,11 @@ class NetSettings:
     """`connections.max.idle.ms`: close a connection on which nothing is in flight and nothing came."""
     max_stall_ms: float = 600_000
     """Close a connection whose half-sent request or half-read response, or TLS handshake, does not get done."""
+    max_silence_ms: float = 30_000
+    """Close a connection that began a request and then sent nothing more of it for so long: whoever sends it has given
+    up by then, since `request.timeout.ms` of clients is the same."""
     queued_max_bytes: int = -1
-    """`queued.max.request.bytes`: memory for large frames being read, all connections together; -1 for no limit."""
+    """`queued.max.request.bytes`: memory for frames being read, all connections together; -1 for a limit of our own."""
     send_buffer_bytes: int = -1
     """`socket.send.buffer.bytes`; -1 leaves it to the operating system."""
     receive_buffer_bytes: int = -1
