@@ -359,7 +359,7 @@ def test_an_uncleanable_log_is_left_alone() -> None:
     node.disk.open(log.segments[1].path(".log")).write_at(100, b"\xff\xff\xff")
     node.tick()
     node.tick(15_000)
-    assert list(node.manager.cleaning.uncleanable) == [("t", 0)]
+    assert "segment" in log.uncleanable.lower()
     assert not log.is_offline
     node.tick(15_000)
     fill(log, 3)

@@ -217,14 +217,14 @@ class SimDisk:
 
     # -- the seam
 
-    def open(self, path: str) -> SimFile:
-        return SimFile(self, path, self._inode(path))
+    def open(self, path: str, *, create: bool = True) -> SimFile:
+        return SimFile(self, path, self._inode(path, create=create))
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str, *, create: bool = True) -> _Inode:
         self.check(path, "open")
         inode = self._names.get(path)
         if inode is None:
-            if os.path.dirname(path) not in self._dirs:
+            if not create or os.path.dirname(path) not in self._dirs:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self.change("create", path)
             inode = _Inode(modified_ms=self.now_ms)
@@ -311,13 +311,19 @@ class SimDisk:
         return path in self._names or path in self._dirs
 
     def file_size(self, path: str) -> int:
-        return len(self._names[path].data)
+        return len(self._existing(path).data)
 
     def modified_ms(self, path: str) -> int:
-        return self._names[path].modified_ms
+        return self._existing(path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        self._names[path].modified_ms = modified_ms
+        self._existing(path).modified_ms = modified_ms
+
+    def _existing(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
 
     def lock(self, path: str) -> SimLock:
         if path in self.locks:

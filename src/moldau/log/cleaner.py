@@ -2,8 +2,8 @@
 
 A `CleanJob` is made on the loop, which decides what to clean; `run`, on any thread, reads the sources through handles
 of its own and writes `.cleaned` files; `finish`, on the loop again, puts them in place. The owner may append, read,
-roll, retain and truncate in the meantime: sources are never written to, and if one is gone when the job is done, its
-group is thrown away.
+roll and retain in the meantime: if a source is gone when the job is done, its group is thrown away. A truncation, the
+deletion of the topic or anything else that ends the incarnation of the log (`incarnation.Incarnation`) aborts it.
 
 Nothing is compacted before it is flushed: a newer value that a crash takes must not have cost us the older one. And
 the recovery point on disk is raised first, because compaction leaves holes, which recovery would take for damage. The
@@ -11,7 +11,8 @@ swap is ordered so that recovery can finish or undo it at any point: `.cleaned` 
 `.swap` (worth more than the sources), the sources are renamed, `.swap` gets its final name.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from moldau.log.clean_chunks import BatchFields, Chunk, CleanOutput, read_chunks
@@ -19,7 +20,7 @@ from moldau.log.clean_filter import CleanFilter, CleanStats, TransactionState
 from moldau.log.clean_scan import no_records, scan_batches, scan_records
 from moldau.log.cleanable import LogToClean
 from moldau.log.config import LogConfig
-from moldau.log.errors import CleaningAborted, CorruptRecord, LogError
+from moldau.log.errors import CleaningAborted, CorruptRecord, IncarnationOver, LogError
 from moldau.log.flush import FlushJob
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
@@ -71,6 +72,7 @@ class CleanJob:
         self.target = target
         self.stats = CleanStats()
         self.error: LogError | OSError | None = None
+        self._incarnation = log.incarnation
         self.end_offset = target.first_dirty_offset  # where the log is clean up to, once finished
         self._config: LogConfig = log.config
         self._disk: Disk = log.context.disk
@@ -124,18 +126,30 @@ class CleanJob:
                 self._cleaned.append(self._clean_group(group, clean))
         except (LogError, OSError) as error:
             self.error = error
+            for cleaned in self._cleaned:
+                with contextlib.suppress(OSError):  # the next start removes them
+                    cleaned.segment.remove_files()
+            self._cleaned.clear()
         finally:
             for source in self._sources:
                 source.reader.close_files()
 
     def _pace(self, size: int) -> None:
         """Account for bytes read or written; many batches are small, so the throttle hears of them together."""
-        if self._stopped:
-            raise CleaningAborted("told to stop")
+        self._check_wanted()
         self._unpaid_bytes += size
         if self._unpaid_bytes >= _PACE_BYTES:
             self._throttle.spend(self._unpaid_bytes)
             self._unpaid_bytes = 0
+
+    def _check_wanted(self, originals: Sequence[Segment] = ()) -> None:
+        """Any thread; and on the loop, before anything takes the place of `originals`."""
+        if self._stopped:
+            raise CleaningAborted("told to stop")
+        self._incarnation.check()
+        current = self.log.segments
+        if not all(segment in current for segment in originals):
+            raise CleaningAborted("a source was removed meanwhile")
 
     def _build_map(self) -> None:
         """Note the newest offset of every key in the dirty part, as far as memory reaches."""
@@ -262,7 +276,8 @@ class CleanJob:
             self._disk.flush_dir(cleaned.folder)
         except BaseException:
             cleaned.close_files()
-            cleaned.remove_files()
+            with contextlib.suppress(OSError):
+                cleaned.remove_files()
             raise
         cleaned.close_files()
         return _Cleaned(group, cleaned)
@@ -272,21 +287,31 @@ class CleanJob:
     def finish(self) -> bool:
         """Put the cleaned segments in place; whether the whole job succeeded. Disk errors take the log offline."""
         self._flush.finish()
-        for cleaned in self._cleaned:
-            originals = [source.original for source in cleaned.sources]
-            current = self.log.segments
-            if self.error is not None or self.log.is_offline or not all(s in current for s in originals):
-                cleaned.segment.remove_files()
-                self.error = self.error or CleaningAborted("a source was removed meanwhile")
-                continue
-            cleaned.segment.rename(SWAP_SUFFIX)
-            cleaned.segment.join(self.log.context.open_segments)
-            self.log.replace_segments(originals, cleaned.segment)
+        try:
+            self._put_in_place()
+        except OSError as error:
+            self.error = error
+        if self._incarnation.is_over and not self._incarnation.is_disk_error(self.error):
+            self.error = CleaningAborted(f"the log {self._incarnation.ended} meanwhile")  # whatever it met on the way
         if isinstance(self.error, OSError):
             raise self.log.fail(self.error) from self.error
         if self.error is None:
             self.end_offset = self._map.latest_offset + 1
         return self.error is None
+
+    def _put_in_place(self) -> None:
+        """Group by group, but nothing that is no longer wanted."""
+        for cleaned in self._cleaned:
+            originals = [source.original for source in cleaned.sources]
+            try:
+                self._check_wanted(originals)
+            except (CleaningAborted, IncarnationOver) as error:
+                self.error = error
+                cleaned.segment.remove_files()
+                continue
+            cleaned.segment.rename(SWAP_SUFFIX)
+            cleaned.segment.join(self.log.context.open_segments)
+            self.log.replace_segments(originals, cleaned.segment)
 
     def run_and_finish(self) -> bool:
         self.run()

@@ -1,6 +1,8 @@
 """When to compact what: the dirtiest log that is due, one per cleaner thread, and a note of how far it got.
 
-A log whose records cannot be cleaned (a damaged batch) is left alone until the node restarts; `uncleanable` says why.
+A log whose records cannot be cleaned (a damaged batch) is left alone until the node restarts or the topic is made
+again; its `uncleanable` says why. One job at a time works on a partition, whatever its incarnation: a job whose log was
+deleted or truncated aborts, but until it is finished no other begins, because both would write the same files.
 The cleaner itself is loaded when there is something to clean.
 """
 
@@ -40,19 +42,18 @@ class Cleaning:
         self._running: dict[TopicPartition, ScheduledClean] = {}
         self._paused: set[TopicPartition] = set()
         self.checkpoint_due: set[str] = set()
-        self.uncleanable: dict[TopicPartition, str] = {}
 
     def is_cleaning(self, key: TopicPartition) -> bool:
         return key in self._running
 
     def stop(self, key: TopicPartition) -> None:
-        """The log is going away: whatever its cleaning makes is thrown away."""
-        job = self._running.pop(key, None)
+        """Whatever the cleaning makes is thrown away; it ends soon."""
+        job = self._running.get(key)
         if job is not None:
             job.clean.stop()
 
     def stop_all(self) -> None:
-        for key in list(self._running):
+        for key in self._running:
             self.stop(key)
 
     def pause(self, key: TopicPartition) -> None:
@@ -77,14 +78,14 @@ class Cleaning:
         for key, log in list(self._logs.items()):
             if not log.config.compact or log.is_offline:
                 continue
-            if key in self._running or key in self._paused or key in self.uncleanable:
+            if key in self._running or key in self._paused or log.uncleanable:
                 continue
             try:
                 target = log_to_clean(log, self._dirs[log.log_dir].cleaned_offsets.get(key), now_ms)
             except OSError as error:
                 log.fail(error)
             except LogError as error:
-                self.uncleanable[key] = str(error)
+                log.uncleanable = str(error)
             else:
                 if target.is_due:
                     targets.append(target)
@@ -107,13 +108,11 @@ class Cleaning:
     def finished(self, job: ScheduledClean) -> None:
         clean = job.clean
         key = clean.log.topic_partition
-        if self._running.get(key) is not job:
-            return  # stopped, because the log was deleted or moved
         del self._running[key]
         if isinstance(clean.error, CleaningAborted | OSError):
             return
         if clean.error is not None:
-            self.uncleanable[key] = str(clean.error)
+            clean.log.uncleanable = str(clean.error)
             return
         self._dirs[clean.log.log_dir].cleaned_offsets[key] = clean.end_offset
         self.checkpoint_due.add(clean.log.log_dir)

@@ -16,7 +16,7 @@ def _ignore_failure(log_dir: str, error: OSError) -> None:
 
 
 def _ignore_truncation(log: "PartitionLog") -> None:
-    """Without a manager there is no recovery-point checkpoint to lower."""
+    """Without a manager there is no checkpoint to lower."""
 
 
 @dataclass(slots=True)
@@ -32,3 +32,5 @@ class LogContext:
     # The log is about to be cut below its recovery point, which must be lowered on disk first: after a crash, records
     # rewritten there would be taken for flushed ones.
     before_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
+    # The log was cut.
+    after_truncation: Callable[["PartitionLog"], None] = _ignore_truncation

@@ -12,6 +12,7 @@ is overtaken by a truncation, leaves all of its work to the next.
 from moldau.log.checkpoints import PARTITION_METADATA
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.flush import Changes, FlushTicket
+from moldau.log.incarnation import Incarnation
 from moldau.log.segment import LOG_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX
 from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
@@ -20,7 +21,7 @@ _RECORDS_ONLY = (LOG_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Durability:
-    __slots__ = ("_folder", "_names", "flush_from", "flushed_offset", "last_flush_ms", "lowest_cut", "truncations")
+    __slots__ = ("_folder", "_names", "_was_cut", "flush_from", "flushed_offset", "last_flush_ms", "lowest_cut")
 
     def __init__(self, flushed_offset: int, flush_from: int, now_ms: int, *, names_durable: bool) -> None:
         """`names_durable`: the log was shut down cleanly. Else nobody knows what of the folder was ever flushed, its
@@ -31,7 +32,7 @@ class Durability:
         self._names = Changes(durable=names_durable)  # of files in the folder
         self._folder = Changes(durable=names_durable)  # the folder's own name, and whose it is
         self.lowest_cut: int | None = None  # since somebody asked; see `PartitionLog.take_cut`
-        self.truncations = 0  # tells a flush under way that the log is no longer the one it was made for
+        self._was_cut = False
 
     @property
     def names_changed(self) -> bool:
@@ -55,12 +56,19 @@ class Durability:
         return self.flushed_offset
 
     def begin_flush(
-        self, segments: Segments, snapshots: Snapshots, epochs: EpochCache, log_end_offset: int, *, everything: bool
+        self,
+        segments: Segments,
+        snapshots: Snapshots,
+        epochs: EpochCache,
+        log_end_offset: int,
+        incarnation: Incarnation,
+        *,
+        everything: bool,
     ) -> FlushTicket:
         """The files to fsync and then the folders. Changes from here on are for the next flush."""
         files = []
         for segment in segments.from_offset(self.flush_from):
-            if not segment.size and not self.truncations:
+            if not segment.size and not self._was_cut:
                 continue  # its files were always empty: their names, which go with the folder, say everything
             kinds = SUFFIXES if everything or segment is not segments.active else _RECORDS_ONLY
             files += [segment.path(kind) for kind in kinds if kind != TXN_INDEX_SUFFIX or segment.txn_index.exists]
@@ -78,15 +86,15 @@ class Durability:
             folders,
             log_end_offset,
             segments.active.base_offset,
-            self.truncations,
+            incarnation,
             self._names.count,
             self._folder.count,
             epochs.changes.count,
         )
 
     def end_flush(self, ticket: FlushTicket, epochs: EpochCache, now_ms: int) -> None:
-        """Everything on the ticket is done. It counts unless the log was cut meanwhile."""
-        if ticket.truncations != self.truncations:
+        """Everything on the ticket is done. It counts unless the log was cut or deleted meanwhile."""
+        if ticket.incarnation.is_over:
             return
         self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
         self.flush_from = max(self.flush_from, ticket.active_base_offset)
@@ -97,8 +105,8 @@ class Durability:
 
     def cut_at(self, offset: int, segments: Segments) -> bool:
         """The log is about to be cut; whether that lowers the recovery point."""
-        self.truncations += 1
         self.lowest_cut = offset if self.lowest_cut is None else min(self.lowest_cut, offset)
+        self._was_cut = True
         self.change_names()
         if offset >= self.flushed_offset:
             return False

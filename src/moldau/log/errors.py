@@ -98,5 +98,9 @@ class CorruptCheckpoint(LogError):
     """A checkpoint file cannot be read. Never leaves the room: the log is scanned instead."""
 
 
+class IncarnationOver(LogError):
+    """A job came too late: its log was deleted, truncated, moved or let go meanwhile. Never leaves the room."""
+
+
 class CleaningAborted(LogError):
     """The cleaner was told to stop. Never leaves the room."""

@@ -7,6 +7,8 @@ policy demands a flush, so that however many appends asked, each log is flushed 
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.log.incarnation import Incarnation
+
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
 
@@ -39,7 +41,7 @@ class FlushTicket(NamedTuple):
     folders: list[str]
     end_offset: int
     active_base_offset: int
-    truncations: int
+    incarnation: Incarnation
     names: int
     folder: int
     epochs: int
@@ -53,37 +55,33 @@ class FlushJob:
     def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
         self.log = log
         self._disk = log.context.disk
-        self._ticket: FlushTicket | None = log.begin_flush(everything=everything)
+        self._ticket = log.begin_flush(everything=everything)
         self.error: OSError | None = None
 
     @property
     def end_offset(self) -> int | None:
         """What will be flushed, or None if nothing can be said."""
-        return self._ticket.end_offset if self._ticket is not None and self.error is None else None
+        return self._ticket.end_offset if self.error is None else None
 
     def run(self, but: str = "") -> None:
         """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted.
 
         `but` is a folder that the caller flushes itself."""
-        if self._ticket is None:
-            return
         try:
             for path in self._ticket.files:
                 self._disk.flush_file(path)
             for path in self._ticket.folders:
                 if path != but:
                     self._disk.flush_dir(path)
-        except FileNotFoundError:
-            self._ticket = None  # the folder was moved away: nothing can be said
         except OSError as error:
             self.error = error
 
     def finish(self) -> None:
         """The log's own thread."""
-        if self.error is not None:
-            raise self.log.fail(self.error) from self.error
-        if self._ticket is not None:
+        if self.error is None:
             self.log.end_flush(self._ticket)
+        elif self._ticket.incarnation.is_disk_error(self.error):
+            raise self.log.fail(self.error) from self.error
 
     def run_and_finish(self) -> None:
         self.run()

@@ -14,6 +14,7 @@ from moldau.log.durability import Durability
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.failure import offline_on_error
+from moldau.log.incarnation import Incarnation
 from moldau.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET, pack_entry
 from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
@@ -60,6 +61,7 @@ class GrowingLog:
         "_wall_ms",
         "context",
         "epochs",
+        "incarnation",
         "log_end_offset",
         "log_start_offset",
         "partition",
@@ -67,6 +69,7 @@ class GrowingLog:
         "snapshots",
         "topic",
         "topic_id",
+        "uncleanable",
     )
 
     def __init__(
@@ -107,6 +110,8 @@ class GrowingLog:
         self._untouched = clean
         self._reader = Reader(self._segments)
         self._failure: OSError | None = None
+        self.incarnation = Incarnation()  # what jobs off the loop belong to
+        self.uncleanable = ""  # why compaction leaves this log alone
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.folder}, {self.log_start_offset}..{self.log_end_offset})"
@@ -142,6 +147,7 @@ class GrowingLog:
         """Take the log offline. Returns the error to raise, so that a caller may write `raise log.fail(error)`."""
         first = self._failure is None
         self._failure = self._failure or error
+        self.incarnation.end("went offline")
         self._segments.active.unsettle()
         if first:
             self.context.on_failure(self.log_dir, error)

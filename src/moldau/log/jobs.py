@@ -1,5 +1,9 @@
 """Work that leaves the loop. `run` may be called on any thread, `finish` on the loop when it is done.
 
+A job that works on a log belongs to one incarnation of it and asks in `finish` whether that is over (see
+`incarnation.Incarnation`). The jobs below belong to a dir: files to be removed have names that nobody will use again,
+and a checkpoint is never overwritten by an older one.
+
 The node does `await to_thread(job.run)` and then `job.finish()`; tests call both in a row.
 """
 
@@ -37,6 +41,8 @@ class RemoveJob:
                 self._disk.remove(path)
             for path in self._folders:
                 self._disk.remove_tree(path)
+        except FileNotFoundError:
+            pass  # the topic was deleted meanwhile, and its folder renamed
         except OSError as error:
             self._error = error
 

@@ -85,6 +85,7 @@ class LogManager:
             open_segments or OpenSegments(),
             on_failure=self.dir_failed,
             before_truncation=self._before_truncation,
+            after_truncation=self._after_truncation,
         )
         self.dirs = {path: LogDir(path, disk, self.dir_failed) for path in log_dirs}
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -243,6 +244,12 @@ class LogManager:
     def _before_truncation(self, log: PartitionLog) -> None:
         self.dirs[log.log_dir].write_checkpoint(RECOVERY_POINT)
 
+    def _after_truncation(self, log: PartitionLog) -> None:
+        """What was clean and is gone does not make what takes its place clean."""
+        cleaned_offsets = self.dirs[log.log_dir].cleaned_offsets
+        if cleaned_offsets.get(log.topic_partition, 0) > log.log_end_offset:
+            cleaned_offsets[log.topic_partition] = log.log_end_offset
+
     @property
     def has_offline_dirs(self) -> bool:
         return any(not log_dir.is_online for log_dir in self.dirs.values())
@@ -324,7 +331,6 @@ class LogManager:
         log_dir = self.dirs[log.log_dir]
         del log_dir.logs[(topic, partition)]
         log_dir.cleaned_offsets.pop((topic, partition), None)
-        self.cleaning.stop((topic, partition))
         try:
             self._rename_away(log)
         except OSError as error:
@@ -404,9 +410,6 @@ class LogManager:
             self.dirs[path].write_checkpoint(RECOVERY_POINT)
         for key, offset in offsets.items():
             self.logs[key].truncate_to(offset)
-            log_dir = self.dirs[self.logs[key].log_dir]
-            if log_dir.cleaned_offsets.get(key, 0) > offset:
-                log_dir.cleaned_offsets[key] = offset
 
     # -- housekeeping
 

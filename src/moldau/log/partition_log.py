@@ -19,6 +19,7 @@ from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.log.failure import offline_on_error
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.growing_log import GrowingLog
+from moldau.log.incarnation import Incarnation
 from moldau.log.replay import rebuild_producer_state
 from moldau.log.results import ReadInfo
 from moldau.log.retention import deletable_segments
@@ -138,11 +139,6 @@ class PartitionLog(GrowingLog):
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
         return self._durability.recovery_point(self._segments, self.log_end_offset)
 
-    @property
-    def truncations(self) -> int:
-        """Grows whenever the log is cut at its end."""
-        return self._durability.truncations
-
     def take_cut(self) -> int | None:
         """For who copies the log: the lowest offset at which it was cut at its end since the last call."""
         cut, self._durability.lowest_cut = self._durability.lowest_cut, None
@@ -189,6 +185,7 @@ class PartitionLog(GrowingLog):
         self._set_bounds(offset, min(offset, self.log_start_offset))
         self.epochs.truncate_from_end(offset)
         self._reload_producers()
+        self.context.after_truncation(self)
         return True
 
     @offline_on_error
@@ -204,10 +201,17 @@ class PartitionLog(GrowingLog):
         self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
         self.epochs.clear()
         self._reload_producers()
+        self.context.after_truncation(self)
 
     def lower_recovery_point(self, offset: int) -> bool:
-        """The first step of a truncation; whether the checkpoint must be lowered before the next."""
+        """The first step of a truncation: jobs under way are for nothing from here on. Whether the checkpoint must be
+        lowered before the next step."""
+        self._begin_incarnation("was truncated")
         return self._durability.cut_at(offset, self._segments)
+
+    def _begin_incarnation(self, former: str) -> None:
+        self.incarnation.end(former)
+        self.incarnation = Incarnation()
 
     def _set_bounds(self, log_end_offset: int, log_start_offset: int) -> None:
         self._reader.forget()
@@ -301,7 +305,12 @@ class PartitionLog(GrowingLog):
     def begin_flush(self, *, everything: bool) -> FlushTicket:
         """For `FlushJob`."""
         return self._durability.begin_flush(
-            self._segments, self.snapshots, self.epochs, self.log_end_offset, everything=everything
+            self._segments,
+            self.snapshots,
+            self.epochs,
+            self.log_end_offset,
+            self.incarnation,
+            everything=everything,
         )
 
     def end_flush(self, ticket: FlushTicket) -> None:
@@ -317,6 +326,8 @@ class PartitionLog(GrowingLog):
     def begin_close(self) -> FlushJob | None:
         """All of `close` but the flush, which is left to the caller if there is one to do."""
         job = None
+        if self._failure is None:
+            self._begin_incarnation("was closed")  # the flush is the only job of the next one
         if self._failure is None and not self._is_at_rest:
             self._segments.active.seal()
             self.snapshots.take(self.producers, self.log_end_offset)
@@ -330,7 +341,8 @@ class PartitionLog(GrowingLog):
         return self._untouched and not self._durability.names_changed and not self.has_unflushed
 
     def release(self) -> None:
-        """Let go of all files, leaving them as they are."""
+        """Let go of all files, leaving them as they are: somebody else will own them, or nobody."""
+        self.incarnation.end("was let go")
         self._segments.release()
 
     def join(self, context: LogContext) -> None:

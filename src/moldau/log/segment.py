@@ -145,7 +145,8 @@ class Segment:
         return self.open_file or self._open()
 
     def _open(self) -> DiskFile:
-        file = self._disk.open(self.path(LOG_SUFFIX))
+        # What should have records and does not exist was deleted, or lost: it must not come into being empty.
+        file = self._disk.open(self.path(LOG_SUFFIX), create=not self.size)
         if file.size < self.size:
             raise CorruptRecord(f"{self.path(LOG_SUFFIX)} shrank from {self.size} to {file.size} bytes")
         self._open_segments.opened(self)

@@ -73,8 +73,8 @@ class DiskLock(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: str) -> DiskFile:
-        """Open for reading and appending, created if missing."""
+    def open(self, path: str, *, create: bool = True) -> DiskFile:
+        """Open for reading and appending, created if missing; without `create`, FileNotFoundError."""
 
     def map(self, path: str, size: int) -> MappedFile:
         """Map `size` bytes, growing (with zeros) or shrinking the file to that size."""
@@ -147,9 +147,9 @@ class FileRegion:
 class RealFile:
     __slots__ = ("_fd", "_size", "path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -283,8 +283,8 @@ class RealLock:
 class RealDisk:
     """The machine's own file system."""
 
-    def open(self, path: str) -> RealFile:
-        return RealFile(path)
+    def open(self, path: str, *, create: bool = True) -> RealFile:
+        return RealFile(path, create=create)
 
     def map(self, path: str, size: int) -> RealMappedFile:
         return RealMappedFile(path, size)
