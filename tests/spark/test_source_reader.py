@@ -11,15 +11,13 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from moldau.spark import fetch_client
 from moldau.spark.admin import UnknownTopic
 from moldau.spark.arrow_rows import MalformedTimestamp, arrow_schema
-from moldau.spark.client import ClientError, Disconnected, parse_client_settings
-from moldau.spark.fetch_client import DataLost, FetchSettings, RangeToRead, read_range
+from moldau.spark.client import Disconnected
+from moldau.spark.fetch_client import DataLost
 from moldau.spark.options import OptionError, source_schema
 from moldau.spark.source import make_batch_reader
 from moldau.testing import Broker
-from moldau.wire.fetch import FetchedPartition
 from tests.spark.reading import batch_reader, options_of, rows, send, tables, values
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import Sent, admin, create_topic, quiet, send_confluent, wait_for
@@ -197,21 +195,6 @@ def test_compacted_topics_have_gaps() -> None:
             start, end = f'{{"{topic}":{{"0":100}}}}', f'{{"{topic}":{{"0":900}}}}'
             reader = batch_reader(bootstrap, subscribe=topic, startingOffsets=start, endingOffsets=end)
             assert rows(reader, reader.partitions()) == []
-
-
-@pytest.mark.parametrize(("read_committed", "reached"), [(False, (10, 5)), (True, (20, 10))])
-def test_a_log_without_records_up_to_the_end_of_the_range_is_read(
-    monkeypatch: pytest.MonkeyPatch, read_committed: bool, reached: tuple[int, int]
-) -> None:
-    """The cleaner may leave nothing at all below the high watermark: there is nothing to wait for."""
-    answer = FetchedPartition(0, 0, high_watermark=reached[0], last_stable_offset=reached[1])
-    monkeypatch.setattr(fetch_client._Fetcher, "_fetch", lambda _: answer)
-    client = parse_client_settings({"bootstrap.servers": "127.0.0.1:1"})
-    settings = FetchSettings(client, read_committed=read_committed)
-    assert list(read_range(RangeToRead("t", 0, 3, 10), settings)) == []
-    impatient = FetchSettings(client, read_committed=read_committed, timeout_s=0)
-    with pytest.raises(ClientError, match=r"t-0 \[3, 11\) has no records from 3 on"):
-        list(read_range(RangeToRead("t", 0, 3, 11), impatient))
 
 
 def test_lost_records_are_an_error_or_a_warning(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:

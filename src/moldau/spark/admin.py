@@ -15,6 +15,8 @@ from moldau.spark.client import BrokerError, ClientError, ClientSettings, Connec
 from moldau.spark.options import PartitionOffsets, SourceOptions, TopicPartition
 from moldau.wire import ErrorCode
 from moldau.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     ListOffsetsRequest,
@@ -31,6 +33,7 @@ T = TypeVar("T")
 Address = tuple[str, int]
 _COMMIT_BY_NAME = 9  # version 10 names topics by id
 _COORDINATOR_BY_KEY = 3  # version 4 asks for several groups at once
+_TOPIC_RESOURCE = 2
 _OFFSETS_OF_ONE_GROUP = 7  # and so does version 8
 
 
@@ -103,6 +106,23 @@ class Cluster:
                 self.close()
         names = sorted({topic for topic, _ in at})
         return self._retrying(lambda: self._list_offsets(at, self._topics(names), read_committed=read_committed))
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the topic's cleanup.policy lets the cleaner take records out of its middle, or off its end."""
+        return self._retrying(lambda: "compact" in self._config(topic, "cleanup.policy"))
+
+    def _config(self, topic: str, name: str) -> str:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[name]
+        )
+        answer = self._any().call(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+        for result in answer.results:
+            if result.error_code:
+                raise BrokerError(result.error_code, f"settings of topic {topic}")
+            for row in result.configs:
+                if row.name == name:
+                    return row.value or ""
+        return ""
 
     def commit(self, group: str, offsets: PartitionOffsets) -> None:
         """Store offsets for a group that has no members. A coordinator that is not ready is asked for a second more."""

@@ -5,6 +5,10 @@ records are decoded. At most two responses wait, so memory stays bounded whateve
 
 Invariant: what is yielded is exactly the visible records in [start, end), in order, each once, whatever leaders do
 meanwhile. If records of the range are gone, it is an error, or with `fail_on_data_loss` off, a warning.
+
+An empty answer is not the end of the range: a broker may be throttled (then Apache Kafka names no partition at all), be
+short of memory, or wait for a remote store. That nothing is left is believed when a batch beyond the range is seen, or
+when a compacted log, in which that can be, says so several times.
 """
 
 import logging
@@ -42,6 +46,9 @@ _STALE_LEADER = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 _RETRY_SECONDS = 0.1
+_THROTTLED_SECONDS_MAX = 5.0
+_EMPTY_ANSWERS_BELIEVED = 3
+_BYTES_MAX = 1 << 30
 
 
 class DataLost(ClientError):
@@ -122,6 +129,9 @@ class _Fetcher:
         self._connection: Connection | None = None
         self._is_stopped = threading.Event()
         self._deadline = 0.0
+        self._max_bytes = settings.max_bytes
+        self._empty_answers = 0  # in a row, from a log that reaches the end of the range
+        self._is_compacted: bool | None = None  # None: not asked yet
 
     def stop(self) -> None:
         self._is_stopped.set()
@@ -154,38 +164,80 @@ class _Fetcher:
         while self._offset < self._work.end and not self._is_stopped.is_set():
             try:
                 answer = self._fetch()
+                if answer is not None:
+                    self._act_on(answer)
             except Disconnected as error:
                 self._try_again(error)
-                continue
-            code = answer.error_code
-            if code in _STALE_LEADER:
-                self._try_again(BrokerError(code, f"cannot read {self._work}"))
-            elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._skip_lost()
-            elif code:
-                raise BrokerError(code, f"cannot read {self._work}")
-            else:
-                self._take(answer)
+
+    def _act_on(self, answer: FetchedPartition) -> None:
+        code = answer.error_code
+        if code in _STALE_LEADER:
+            self._try_again(BrokerError(code, f"cannot read {self._work}"))
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._skip_lost()
+        elif code:
+            raise BrokerError(code, f"cannot read {self._work}")
+        else:
+            self._take(answer)
 
     def _take(self, answer: FetchedPartition) -> None:
-        """Hand over the records; or, if there are none although the log goes on, there is nothing left to read."""
-        records = answer.records[0] if answer.records else b""
-        assert not isinstance(records, FileRegion), "only brokers have those"
+        """Hand over the records and go on behind them."""
+        records = _records(answer)
         next_offset = _next_offset(records, self._offset)
         if next_offset is None:
-            reached = answer.last_stable_offset if self._settings.read_committed else answer.high_watermark
-            if reached >= self._work.end:
-                self._offset = self._work.end  # compaction took the rest, or a transaction left only its marker
-            elif time.monotonic() > self._deadline:
-                raise ClientError(
-                    f"{self._work} has no records from {self._offset} on after {self._settings.timeout_s:.0f} s: "
-                    f"the partition ends at {reached}. Was the topic deleted and created again?"
-                )
+            self._wait_for_records(answer, is_cut=bool(records))
             return
         fetched = _Fetched(self._offset, records, answer.aborted or ())
         self._offset = next_offset
         self._made_progress()
         self._put(fetched)
+
+    def _wait_for_records(self, answer: FetchedPartition, *, is_cut: bool) -> None:
+        """Nothing came although the range goes on: find out whether anything will."""
+        if is_cut:  # the beginning of a batch that is larger than what was asked for
+            self._max_bytes = min(2 * self._max_bytes, _BYTES_MAX)
+        settings, work = self._settings, self._work
+        reached = answer.last_stable_offset if settings.read_committed else answer.high_watermark
+        if reached < work.end or is_cut:
+            self._empty_answers = 0
+        elif self._is_gap():
+            self._offset = work.end
+            return
+        if time.monotonic() > self._deadline:
+            self._lose(
+                work.end,
+                f"{work} has no records from {self._offset} on after {settings.timeout_s:.0f} s: the partition ends at "
+                f"{reached}. Was the topic deleted and created again?",
+            )
+            return
+        self._is_stopped.wait(_RETRY_SECONDS)
+
+    def _is_gap(self) -> bool:
+        """Whether the log, which reaches the end of the range, has nothing more in it: compaction took the rest."""
+        self._empty_answers += 1
+        if self._settings.read_committed:
+            # Below the last stable offset there may be nothing; what follows it tells, whether committed or not.
+            beyond = self._fetch(read_committed=False)
+            first = None if beyond is None or beyond.error_code else next(iter_batches(_records(beyond)), None)
+            if first is not None:
+                return bool(first[1].base_offset >= self._work.end)
+        if self._empty_answers < _EMPTY_ANSWERS_BELIEVED:
+            return False
+        if self._is_compacted is None:
+            try:
+                with Cluster(self._settings.client) as cluster:
+                    self._is_compacted = cluster.is_compacted(self._work.topic)
+            except ClientError as error:  # we may not ask: then only time can tell
+                _log.info("cannot ask whether %s is compacted: %s", self._work.topic, error)
+                self._is_compacted = False
+        return self._is_compacted
+
+    def _lose(self, resume: int, message: str) -> None:
+        if self._settings.fail_on_data_loss:
+            raise DataLost(f"{message}. To go on without them, set the option failOnDataLoss to false")
+        _log.warning("%s; going on without them", message)
+        self._offset = resume
+        self._made_progress()
 
     def _skip_lost(self) -> None:
         """The offset is gone: retention, deleted records, or a topic that was created anew."""
@@ -199,13 +251,10 @@ class _Fetcher:
             f"(the partition begins at {earliest}): retention took them before they were read, or the topic was "
             "deleted"
         )
-        if self._settings.fail_on_data_loss:
-            raise DataLost(f"{message}. To go on without them, set the option failOnDataLoss to false")
-        _log.warning("%s; going on without them", message)
-        self._offset = resume
-        self._made_progress()
+        self._lose(resume, message)
 
-    def _fetch(self) -> FetchedPartition:
+    def _fetch(self, *, read_committed: bool | None = None) -> FetchedPartition | None:
+        """What the leader says of the partition; None, after a while, if it was too busy to say anything."""
         connection = self._connection = self._connection or self._connect()
         api = apis()[_FETCH]
         version = connection.version(api, _BY_NAME)
@@ -214,8 +263,8 @@ class _Fetcher:
             replica_id=-1,
             max_wait_ms=settings.max_wait_ms,
             min_bytes=1,
-            max_bytes=max(settings.max_bytes, 1 << 20),
-            isolation_level=int(settings.read_committed),
+            max_bytes=max(self._max_bytes, 1 << 20),
+            isolation_level=int(settings.read_committed if read_committed is None else read_committed),
             session_epoch=-1,
             topics=[
                 FetchRequest.FetchTopic(
@@ -225,7 +274,7 @@ class _Fetcher:
                             partition=self._work.partition,
                             current_leader_epoch=_NO_LEADER_EPOCH,
                             fetch_offset=self._offset,
-                            partition_max_bytes=settings.max_bytes,
+                            partition_max_bytes=self._max_bytes,
                         )
                     ],
                 )
@@ -239,7 +288,17 @@ class _Fetcher:
             raise ClientError(f"{connection.peer} sent an answer that makes no sense: {error}") from error
         if answer.error_code:
             raise BrokerError(answer.error_code, f"cannot read {self._work}")
-        return answer.topics[0][1][0]
+        for topic, partitions in answer.topics:
+            for partition in partitions:
+                if (topic, partition.partition) == (self._work.topic, self._work.partition):
+                    return partition
+        if time.monotonic() > self._deadline:
+            raise ClientError(
+                f"{connection.peer} says nothing of {self._work} for {settings.timeout_s:.0f} s: it throttles this "
+                "client. Raise its quota, or kafkaConsumer.pollTimeoutMs"
+            )
+        self._is_stopped.wait(min(max(answer.throttle_time_ms / 1000, _RETRY_SECONDS), _THROTTLED_SECONDS_MAX))
+        return None
 
     def _connect(self) -> Connection:
         if self._leader is None:
@@ -252,6 +311,7 @@ class _Fetcher:
 
     def _made_progress(self) -> None:
         self._deadline = time.monotonic() + self._settings.timeout_s
+        self._empty_answers = 0
 
     def _try_again(self, error: ClientError) -> None:
         """Ask who leads now, after a moment; too long without progress is the error itself."""
@@ -262,6 +322,12 @@ class _Fetcher:
             self._connection = None
         self._leader = None
         self._is_stopped.wait(_RETRY_SECONDS)
+
+
+def _records(answer: FetchedPartition) -> Buffer:
+    records = answer.records[0] if answer.records else b""
+    assert not isinstance(records, FileRegion), "only brokers have those"
+    return records
 
 
 def _next_offset(records: Buffer, fetch_offset: int) -> int | None:
