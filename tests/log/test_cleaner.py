@@ -192,19 +192,6 @@ def test_aborted_data_goes_and_its_marker_later(context: LogContext, clock: Manu
     assert log.aborted_transactions(0, log.log_end_offset) == []
 
 
-def test_open_transactions_are_not_cleaned(context: LogContext) -> None:
-    log = sim_log(context, CONFIG)
-    append(log, (b"k", b"1"))
-    log.append_as_leader(batch([(b"k", b"2")], producer=(5, 0, 0), transactional=True), 1)
-    log.roll()
-    for number in range(20):
-        append(log, (b"k", b"%d" % number))
-    target = log_to_clean(log, None, 0)
-    assert target.cleanable_bytes == 0 or target.first_uncleanable_offset <= log.last_stable_offset + 1
-    clean(log)
-    assert (b"k", b"1") in [(r.key, r.value) for r in read_records(log)]
-
-
 def test_producers_keep_their_sequence_numbers(context: LogContext) -> None:
     log = sim_log(context, CONFIG)
     for sequence in range(3):

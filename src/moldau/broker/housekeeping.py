@@ -30,22 +30,19 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            try:
-                jobs = self._logs.tick()
-            except Exception:  # one bad log must not end the care for all others
-                _log.exception("housekeeping failed")
-                continue
-            for job in jobs:
+            for job in self._logs.tick():
                 task = loop.create_task(self._run(job))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
 
     async def _run(self, job: Job) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
         try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
             job.finish()
         except LogError as error:
             _log.error("%s failed: %s", type(job).__name__, error)
+        except Exception:  # a job keeps its own errors for `finish`: what comes out nobody thought of
+            _log.exception("%s failed", type(job).__name__)
 
     async def stop(self) -> None:
         """Let running jobs end: they hold files of logs that are about to be closed."""

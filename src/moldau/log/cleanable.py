@@ -2,6 +2,10 @@
 
 A log consists of a clean part (already compacted), a dirty part that may be compacted, and a part that may not: the
 active segment, everything from the last stable offset on, and records younger than `min.compaction.lag.ms`.
+
+Invariant: what is cleaned ends where the segment begins that holds the first such offset. Segments are cleaned whole,
+and of a transaction that is still open nobody knows whether its values count: one of them must not cost a key the value
+that was committed before.
 """
 
 from typing import NamedTuple
@@ -37,7 +41,7 @@ def log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogT
         first_dirty = log.log_start_offset  # the log was cut since: begin again
     uncleanable = max(first_dirty, _first_uncleanable(log, first_dirty, now_ms))
     inactive = log.segments[:-1]
-    limit = next((s.base_offset for s in inactive if s.base_offset >= uncleanable), log.active_segment.base_offset)
+    limit = _from(log.segments, uncleanable)[0].base_offset
     clean_bytes = sum(s.size for s in inactive if s.base_offset < first_dirty)
     dirty = [s for s in _from(inactive, first_dirty) if s.base_offset < limit] if first_dirty < limit else []
     overdue = False

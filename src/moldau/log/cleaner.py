@@ -108,10 +108,7 @@ class CleanJob:
 
     def run(self) -> None:
         try:
-            self._flush.run()
-            if self._flush.end_offset is None:
-                raise self._flush.error or CleaningAborted("the log was moved away")
-            self._raise_recovery_point(self._flush.end_offset)
+            self._flush_sources()
             self._build_map()
             clean = CleanFilter(
                 self._map,
@@ -125,14 +122,25 @@ class CleanJob:
             for group in self._groups():
                 self._cleaned.append(self._clean_group(group, clean))
         except (LogError, OSError) as error:
-            self.error = error
-            for cleaned in self._cleaned:
-                with contextlib.suppress(OSError):  # the next start removes them
-                    cleaned.segment.remove_files()
-            self._cleaned.clear()
+            self._give_up(error)
+        except Exception as error:  # whatever is wrong with this log, the cleaner goes on with the others
+            self._give_up(LogError(f"{type(error).__name__}: {error}"))
         finally:
             for source in self._sources:
                 source.reader.close_files()
+
+    def _flush_sources(self) -> None:
+        self._flush.run()
+        if self._flush.end_offset is None:
+            raise self._flush.error or CleaningAborted("the log was moved away")
+        self._raise_recovery_point(self._flush.end_offset)
+
+    def _give_up(self, error: LogError | OSError) -> None:
+        self.error = error
+        for cleaned in self._cleaned:
+            with contextlib.suppress(OSError):  # the next start removes them
+                cleaned.segment.remove_files()
+        self._cleaned.clear()
 
     def _pace(self, size: int) -> None:
         """Account for bytes read or written; many batches are small, so the throttle hears of them together."""
@@ -158,7 +166,8 @@ class CleanJob:
         for index, source in enumerate(self._sources):
             if source.reader.base_offset < self._dirty_base:
                 continue
-            transactions.add_aborted(source.aborted)
+            # One that ended before the dirty part says nothing about its producer's next, which may be committed.
+            transactions.add_aborted([txn for txn in source.aborted if txn.last_offset >= newest.first_offset])
             position = self._dirty_position if source.reader.base_offset == self._dirty_base else 0
             for chunk in read_chunks(source.reader, position, check_crcs=True):
                 self._pace(chunk.size)

@@ -8,6 +8,7 @@ The cleaner itself is loaded when there is something to clean.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from moldau.log.throttle import Throttle
 
 if TYPE_CHECKING:
     from moldau.log.cleaner import CleanJob
+
+_log = logging.getLogger(__name__)
 
 
 class Cleaning:
@@ -70,7 +73,17 @@ class Cleaning:
         if free <= 0:
             return []
         targets = sorted(self._due_targets(), key=lambda target: target.dirty_ratio, reverse=True)
-        return [self._start(target) for target in targets[:free]]
+        started: list[ScheduledClean] = []
+        for target in targets:
+            if len(started) == free:
+                break
+            try:
+                started.append(self._start(target))
+            except OSError as error:
+                target.log.fail(error)
+            except Exception as error:  # one bad log must not end the care for all others
+                self._leave_alone(target.log, error)
+        return started
 
     def _due_targets(self) -> list[LogToClean]:
         now_ms = self._context.clock.wall_ms()
@@ -84,12 +97,26 @@ class Cleaning:
                 target = log_to_clean(log, self._dirs[log.log_dir].cleaned_offsets.get(key), now_ms)
             except OSError as error:
                 log.fail(error)
-            except LogError as error:
-                log.uncleanable = str(error)
+            except StorageError:
+                continue  # the dir is offline, which its owner was told
+            except Exception as error:  # one bad log must not end the care for all others
+                self._leave_alone(log, error)
             else:
                 if target.is_due:
                     targets.append(target)
         return targets
+
+    def _leave_alone(self, log: PartitionLog, error: Exception) -> None:
+        log.uncleanable = str(error) if isinstance(error, LogError) else f"{type(error).__name__}: {error}"
+        _log.error(
+            "%s-%d is no longer compacted, for it cannot be read: %s. If another broker has a replica of it, stop this "
+            "node, remove %s and start it again: it will be fetched anew. Else read what can be read and make the "
+            "topic anew",
+            log.topic,
+            log.partition,
+            log.uncleanable,
+            log.folder,
+        )
 
     def _start(self, target: LogToClean) -> ScheduledClean:
         from moldau.log.cleaner import CleanJob
@@ -112,7 +139,7 @@ class Cleaning:
         if isinstance(clean.error, CleaningAborted | OSError):
             return
         if clean.error is not None:
-            clean.log.uncleanable = str(clean.error)
+            self._leave_alone(clean.log, clean.error)
             return
         self._dirs[clean.log.log_dir].cleaned_offsets[key] = clean.end_offset
         self.checkpoint_due.add(clean.log.log_dir)

@@ -2,10 +2,15 @@
 
 Belongs to the loop, like the logs. Nothing here waits: `tick` looks at the clock and gives out the work that is due as
 jobs (see `jobs.Job`); the node runs them on threads and calls `finish`. At most one job per log and kind is out.
+
+Invariant: what is wrong with one log, or with one chore, costs the others nothing: it is reported, and they go on.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
@@ -15,7 +20,7 @@ from moldau.log.context import LogContext
 from moldau.log.errors import LogError, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.folders import DELETE_SUFFIX, STRAY_SUFFIX, folder_name, marked_folder_name
-from moldau.log.jobs import Job, RemoveJob
+from moldau.log.jobs import CheckpointJob, Job, RemoveJob
 from moldau.log.log_dir import LogDir
 from moldau.log.open_segments import OpenSegments
 from moldau.log.opening import OpenedDir, OpenJob, OpenReport
@@ -24,6 +29,7 @@ from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.settings import ManagerSettings
 from moldau.seams import Clock, Disk, Random
 
+_log = logging.getLogger(__name__)
 # Closing this many logs, one flush of the whole volume is cheaper than one of each of their files.
 _FLUSH_VOLUME_FROM_LOGS = 64
 
@@ -95,6 +101,7 @@ class LogManager:
         self._dirs_are_open = False
         self._removed_folders: list[tuple[int, str]] = []
         self._last_done_ms: dict[str, float] = {}
+        self._troubles: dict[str, str] = {}  # of housekeeping, that people were told about
         self._moving: set[TopicPartition] = set()
         self.cleaning = Cleaning(self.context, self.logs, self.dirs, lambda: self.settings)
 
@@ -414,29 +421,49 @@ class LogManager:
     # -- housekeeping
 
     def tick(self) -> list[Job]:
-        """What is due now. Call it every few hundred milliseconds, run the jobs, finish them."""
+        """What is due now. Call it every few hundred milliseconds, run the jobs, finish them.
+
+        Never raises: a chore that fails is reported once, and costs neither the others nor their jobs anything."""
         settings = self.settings
-        jobs: list[Job] = list(self.flush_queue.take())
-        if self._due("flush", settings.flush_scheduler_interval_ms):
-            jobs += self._flush_jobs()
-        for name, interval_ms in (
-            (RECOVERY_POINT, settings.flush_offset_checkpoint_interval_ms),
-            (LOG_START_OFFSET, settings.flush_start_offset_checkpoint_interval_ms),
-            (HIGH_WATERMARK, settings.high_watermark_checkpoint_interval_ms),
-        ):
+        jobs: list[Job] = []
+        chores: list[tuple[str, int, Callable[[], Iterable[Job]]]] = [
+            ("flushes that were asked for", 0, self.flush_queue.take),
+            ("flush", settings.flush_scheduler_interval_ms, self._flush_jobs),
+            *(
+                (name, interval_ms, partial(self._checkpoint_jobs, name))
+                for name, interval_ms in (
+                    (RECOVERY_POINT, settings.flush_offset_checkpoint_interval_ms),
+                    (LOG_START_OFFSET, settings.flush_start_offset_checkpoint_interval_ms),
+                    (HIGH_WATERMARK, settings.high_watermark_checkpoint_interval_ms),
+                )
+            ),
+            ("retention", settings.retention_check_interval_ms, self._apply_retention),
+            ("producers", settings.producer_id_expiration_check_interval_ms, self._expire_producers),
+            ("removal", settings.removal_check_interval_ms, self._removal_jobs),
+            ("cleaner checkpoints", 0, self.cleaning.checkpoint_jobs),
+        ]
+        if settings.cleaner_enable:
+            chores.append(("cleaner", settings.cleaner_backoff_ms, self.cleaning.jobs))
+        for name, interval_ms, chore in chores:
             if self._due(name, interval_ms):
-                jobs += [log_dir.checkpoint_job(name) for log_dir in self.online_dirs]
-        if self._due("retention", settings.retention_check_interval_ms):
-            self._apply_retention()
-        if self._due("producers", settings.producer_id_expiration_check_interval_ms):
-            for log in self.logs.values():
-                log.expire_producers()
-        if self._due("removal", settings.removal_check_interval_ms):
-            jobs += self._removal_jobs()
-        if settings.cleaner_enable and self._due("cleaner", settings.cleaner_backoff_ms):
-            jobs += self.cleaning.jobs()
-        jobs += self.cleaning.checkpoint_jobs()
+                with self._reported(name):
+                    jobs += chore()
         return jobs
+
+    @contextmanager
+    def _reported(self, what: str, advice: str = "restart the node if that goes on") -> Iterator[None]:
+        """Trouble in here ends here: it is written to the node's log when it begins or changes."""
+        try:
+            yield
+        except StorageError:
+            return  # the dir is offline, which its owner was told
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+            if self._troubles.get(what) != trouble:
+                self._troubles[what] = trouble
+                _log.error("housekeeping (%s) failed, and is tried again: %s; %s", what, trouble, advice, exc_info=True)
+        else:
+            self._troubles.pop(what, None)
 
     def _due(self, what: str, interval_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()
@@ -448,15 +475,23 @@ class LogManager:
     def _flush_jobs(self) -> list[FlushJob]:
         return [FlushJob(log) for log in self.logs.values() if log.flush_due]
 
-    def _apply_retention(self) -> None:
+    def _apply_retention(self) -> list[Job]:
         for log in list(self.logs.values()):
             key = log.topic_partition
             if self.cleaning.is_cleaning(key) or key in self._moving or log.is_offline:
                 continue
-            try:
+            advice = "if another broker has a replica, stop this node, remove the folder and start it again"
+            with self._reported(f"retention of {log.topic}-{log.partition} in {log.folder}", advice):
                 log.apply_retention()
-            except StorageError:
-                continue  # the dir is offline, which its owner was told
+        return []
+
+    def _expire_producers(self) -> list[Job]:
+        for log in self.logs.values():
+            log.expire_producers()
+        return []
+
+    def _checkpoint_jobs(self, name: str) -> list[CheckpointJob]:
+        return [log_dir.checkpoint_job(name) for log_dir in self.online_dirs]
 
     def _removal_jobs(self) -> list[Job]:
         now_ms = self._clock.wall_ms()

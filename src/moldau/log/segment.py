@@ -308,8 +308,12 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """For retention: of the records, or of the file if they carry none."""
-        timestamp = self.max_timestamp.timestamp
+        """For retention: of the records, or of the file if they carry none or are damaged, which must not keep them
+        for ever."""
+        try:
+            timestamp = self.max_timestamp.timestamp
+        except CorruptRecord:
+            timestamp = NO_TIMESTAMP
         return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG_SUFFIX))
 
     def read_first_timestamp(self) -> int:
@@ -347,6 +351,8 @@ class Segment:
 
     def _scan(self, offset: int, start: int) -> BatchPlace | None:
         size = self.size
+        if start and size - start < HEADER_BYTES:
+            raise CorruptIndex(f"{self.path(INDEX_SUFFIX)} leads to position {start}, beyond the last batch")
         position = start
         file = self.file
         while size - position >= HEADER_BYTES:
@@ -388,7 +394,10 @@ class Segment:
         return self.header_at(place.position).max_timestamp == entry.timestamp
 
     def header_at(self, position: int) -> BatchHeader:
-        return read_header(self.file.read(position, HEADER_BYTES))
+        try:
+            return read_header(self.file.read(position, HEADER_BYTES))
+        except CorruptBatch as error:
+            raise CorruptRecord(f"{self.path(LOG_SUFFIX)}, position {position}: {error}") from error
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> Iterator[tuple[BatchPlace, BatchHeader]]:
         """Batches at or after `from_offset` that hold a record of at least this age, in order."""
