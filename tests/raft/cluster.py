@@ -248,6 +248,7 @@ class Node:
                 self.history.truncate_to(0)
                 self._note_voters(log.whole(), 0)
                 self.raft.voters_changed(cluster.now_ms)
+                self.raft.on_installed(snapshot)
             case LeaderChanged():
                 pass
 

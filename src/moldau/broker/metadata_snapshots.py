@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from moldau.broker.quorum_recovery import CorruptMetadata
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
@@ -36,7 +37,7 @@ _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 _BATCH_RECORDS = 1_000
 
 
-class CorruptSnapshot(Exception):
+class CorruptSnapshot(CorruptMetadata):
     """The file is no complete snapshot."""
 
 
@@ -123,19 +124,26 @@ def _chunks(records: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def read_snapshot(data: bytes, snapshot: SnapshotId) -> Snapshot:
+    """CorruptSnapshot unless every byte of it is there and says what it should."""
     found = _Found()
-    for position, header in iter_batches(data):
-        check_crc(data, position, header)
-        if header.is_control:
-            for kind, record in read_control_records(data, position):
-                _note_control(found, kind, record.value or b"")
-        else:
-            values = (record.value for record in iter_records(data, position))
-            found.records += [decode_metadata_record(value) for value in values if value is not None]
-    if not found.is_complete:
-        raise CorruptSnapshot(f"snapshot {snapshot_name(snapshot)} has no footer: remove it, and restart the node")
-    image = apply(EMPTY_IMAGE, found.records, offset=snapshot.end_offset - 1, epoch=snapshot.epoch)
-    return Snapshot(image, found.timestamp_ms, found.kraft_version, found.voters)
+    name = snapshot_name(snapshot)
+    end = 0
+    try:
+        for position, header in iter_batches(data):
+            check_crc(data, position, header)
+            if header.is_control:
+                for kind, record in read_control_records(data, position):
+                    _note_control(found, kind, record.value or b"")
+            else:
+                values = (record.value for record in iter_records(data, position))
+                found.records += [decode_metadata_record(value) for value in values if value is not None]
+            end = position + header.size_bytes
+        if found.is_complete and end == len(data):
+            image = apply(EMPTY_IMAGE, found.records, offset=snapshot.end_offset - 1, epoch=snapshot.epoch)
+            return Snapshot(image, found.timestamp_ms, found.kraft_version, found.voters)
+    except Exception as error:  # whatever bytes do to those who read them
+        raise CorruptSnapshot(f"snapshot {name} is damaged after byte {end}: {error}") from error
+    raise CorruptSnapshot(f"snapshot {name} has no footer at its end: it is cut short after byte {end}")
 
 
 def _note_control(found: _Found, kind: ControlType, value: bytes) -> None:

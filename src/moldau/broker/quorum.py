@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeVar
 
-from moldau.broker.metadata_snapshots import voters_record
+from moldau.broker.metadata_snapshots import CorruptSnapshot, voters_record
 from moldau.broker.quorum_appends import QuorumAppends
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum_settings import (
     bootstrap_servers,
     founds_quorum,
+    how_to_restore,
     log_config,
     own_endpoints,
     raft_settings,
@@ -111,7 +112,9 @@ class MetadataQuorum:
         self.cluster_id = cluster_id
         self._channels = channels
         self._me = ReplicaKey(config.node_id, directory_id)
-        self.files = QuorumLog(context, config.metadata_log_dir, log_config(config), voters_of(config))
+        self.files = QuorumLog(
+            context, config.metadata_log_dir, log_config(config), voters_of(config), how_to_restore(config)
+        )
         # Where this node's controller listens; known for sure once its listeners are bound (`set_endpoints`).
         self._raft = Raft(
             self._me,
@@ -209,6 +212,7 @@ class MetadataQuorum:
         if self._raft.voters.is_only(self._me):
             self._settle()
             FlushJob(self.log).run_and_finish()
+            self.files.checkpoint_if_due()
             self._settle()
         self._is_opening = False
 
@@ -332,8 +336,9 @@ class MetadataQuorum:
                 job = FlushJob(self.log)
                 await loop.run_in_executor(self._executor, job.run)
                 job.finish()
+                self.files.checkpoint_if_due()
                 self._settle()
-        except LogError as error:
+        except (LogError, OSError) as error:
             self._fail(error)
         finally:
             self._flushing = None
@@ -527,11 +532,18 @@ class MetadataQuorum:
             done.set_result(None)
 
     def _install(self, snapshot: SnapshotId) -> None:
-        """The leader's snapshot replaces the log, and the image with it."""
-        self._download.finish(snapshot)
-        content = self.files.start_after(snapshot)
+        """The leader's snapshot replaces the log, and the image with it, if it is whole."""
+        now_ms = self._clock.monotonic_ms()
+        try:
+            content = self._download.finish(snapshot)
+        except CorruptSnapshot as error:
+            _log.error("the leader (node %s) sent a damaged snapshot, it is fetched again: %s", self.leader_id, error)
+            self._raft.on_damaged_snapshot(now_ms)
+            return
+        self.files.start_after(snapshot, content)
         self._applied = snapshot.end_offset
-        self._raft.voters_changed(self._clock.monotonic_ms())
+        self._raft.voters_changed(now_ms)
+        self._raft.on_installed(snapshot)
         self.latest = content.image
         self._show(content.image, None)
 

@@ -1,7 +1,9 @@
 """The metadata log on disk, as Raft sees it: a partition log with snapshots, and with the voters its records name.
 
 Invariants
-- The log starts at 0 or where a snapshot ends. If a crash left it ending before its newest snapshot, that replaces it.
+- The log starts at 0 or where a snapshot ends. If a crash left it ending before its newest snapshot, that replaces it:
+  once it was read and found whole, not before.
+- What was flushed is there, or the log is not opened (`quorum_recovery`).
 - `history` says what the control records in the log say, cut or not.
 """
 
@@ -20,6 +22,12 @@ from moldau.broker.metadata_snapshots import (
     snapshot_name,
     write_snapshot,
 )
+from moldau.broker.quorum_recovery import (
+    CorruptMetadata,
+    check_flushed,
+    read_recovery_point,
+    write_recovery_point,
+)
 from moldau.controller.image import EMPTY_IMAGE
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
@@ -35,7 +43,7 @@ from moldau.raft import (
     decode_quorum_state,
     encode_quorum_state,
 )
-from moldau.records import BatchHeader, ControlType, iter_batches, iter_records, read_control_records
+from moldau.records import BatchHeader, ControlType, check_crc, iter_batches, iter_records, read_control_records
 from moldau.wire import Message, decode
 from moldau.wire import messages as m
 from moldau.wire.internal import decode_metadata_record
@@ -44,36 +52,73 @@ TOPIC = "__cluster_metadata"
 TOPIC_ID = bytes(15) + b"\x01"
 QUORUM_STATE = "quorum-state"
 _READ_BYTES = 8 << 20
+_CHECKPOINT_INTERVAL_MS = 60_000
 
 
 class QuorumLog:
     """Belongs to the event loop. See `moldau.raft.LogFacts` for the half that Raft uses."""
 
-    def __init__(self, context: LogContext, log_dir: str, config: LogConfig, static_voters: VoterSet) -> None:
+    def __init__(
+        self, context: LogContext, log_dir: str, config: LogConfig, static_voters: VoterSet, advice: str = ""
+    ) -> None:
+        """`advice` is what to do about a log that cannot be opened."""
         self.context = context
         self.disk = context.disk
         self.folder = f"{log_dir}/{TOPIC}-0"
         self._config = config
+        self._advice = advice
+        self._recovery_point = 0  # on disk
+        self._checkpointed_ms: float | None = None
         self.history = VoterHistory(static_voters)
         self.snapshots: list[SnapshotId] = []
         self.log: PartitionLog
 
     def open(self) -> None:
+        """CorruptMetadata if something is damaged that was flushed; then nothing was changed."""
         self.disk.make_dir(self.folder)
+        try:
+            self._open()
+        except CorruptMetadata as error:
+            raise CorruptMetadata(f"{error}. {self._advice}") from error
+
+    def _open(self) -> None:
         self.snapshots = list_snapshots(self.disk, self.folder)
-        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, topic_id=TOPIC_ID)
         newest = self.latest_snapshot
+        content = None if newest is None else self.read_snapshot(newest)
+        self._recovery_point = read_recovery_point(self.disk, self.folder)
+        check_flushed(self.disk, self.folder, self._recovery_point)
+        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, topic_id=TOPIC_ID)
         if newest is not None and self.log.log_end_offset < newest.end_offset:
+            self._lower_recovery_point(0)
             self.log.truncate_fully_and_start_at(newest.end_offset)
         if self.log.log_start_offset > 0:
             self._start_at_a_snapshot()
-        self._read_history()
+        self._read_history(content)
 
     def close(self) -> None:
         if hasattr(self, "log"):  # it may never have been opened
             # A disk that is full or gone: its owner was told, and the next start recovers what is there.
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(StorageError, OSError):
                 self.log.close()
+                self._checkpoint()
+
+    def checkpoint_if_due(self) -> None:
+        """Something was flushed: after the first flush, and now and then, note how much."""
+        now_ms = self.context.clock.monotonic_ms()
+        if self._checkpointed_ms is None or now_ms - self._checkpointed_ms >= _CHECKPOINT_INTERVAL_MS:
+            self._checkpointed_ms = now_ms
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        if self.log.flushed_offset > self._recovery_point:
+            self._recovery_point = self.log.flushed_offset
+            write_recovery_point(self.disk, self.folder, self._recovery_point)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Before the log is cut there."""
+        if offset < self._recovery_point:
+            self._recovery_point = offset
+            write_recovery_point(self.disk, self.folder, offset)
 
     @property
     def is_new(self) -> bool:
@@ -85,7 +130,7 @@ class QuorumLog:
         parts = snapshot_batches(EMPTY_IMAGE, snapshot, timestamp_ms=0, kraft_version=1, voters=voters)
         write_snapshot(self.disk, self.folder, snapshot, parts)
         self.snapshots = [snapshot]
-        self._read_history()
+        self._read_history(self.read_snapshot(snapshot))
 
     @property
     def _state_path(self) -> str:
@@ -97,8 +142,7 @@ class QuorumLog:
         self.snapshots = [each for each in self.snapshots if each.end_offset >= start]
         if not self.snapshots:
             raise CorruptSnapshot(
-                f"{self.folder} begins at offset {start}, and the snapshot of what was before is missing: restore it, "
-                "or empty the folder and let this node fetch everything from the other controllers"
+                f"{self.folder} begins at offset {start}, and the snapshot of what was before is missing"
             )
         self._raise_start(self.snapshots[0].end_offset)
 
@@ -107,12 +151,12 @@ class QuorumLog:
             self.log.update_high_watermark(max(offset, self.log.high_watermark))
             self.log.delete_records_before(offset)
 
-    def _read_history(self) -> None:
+    def _read_history(self, newest: Snapshot | None) -> None:
         """From the newest snapshot on. What it covers is committed: who was removed there knows that from the start."""
         self.history.clear()
         start = self.log.log_start_offset
-        if self.snapshots:
-            self._note_snapshot_voters(self.snapshots[-1], self.read_snapshot(self.snapshots[-1]))
+        if newest is not None:
+            self._note_snapshot_voters(self.snapshots[-1], newest)
             start = max(start, self.snapshots[-1].end_offset)
         for data, position, header in self._batches(start, self.log.log_end_offset):
             if header.is_control:
@@ -183,12 +227,13 @@ class QuorumLog:
         return changed
 
     def truncate_to(self, offset: int) -> None:
+        self._lower_recovery_point(offset)
         self.log.truncate_to(offset)
         self.history.truncate_to(offset)
 
-    def start_after(self, snapshot: SnapshotId) -> Snapshot:
-        """A fetched snapshot replaces the log."""
-        content = self.read_snapshot(snapshot)
+    def start_after(self, snapshot: SnapshotId, content: Snapshot) -> None:
+        """A fetched snapshot replaces the log; `content` is what was read from it, all of it."""
+        self._lower_recovery_point(0)
         self.log.truncate_fully_and_start_at(snapshot.end_offset)
         for each in self.snapshots:
             if each != snapshot:
@@ -196,7 +241,6 @@ class QuorumLog:
         self.snapshots = [snapshot]
         self.history.clear()
         self._note_snapshot_voters(snapshot, content)
-        return content
 
     def add_snapshot(self, snapshot: SnapshotId) -> bool:
         """One was written. Unless the log was replaced meanwhile by a newer one, it counts."""
@@ -268,6 +312,7 @@ class QuorumLog:
                 return
             data = region.read()
             for position, header in iter_batches(data):
+                check_crc(data, position, header)
                 if header.last_offset >= offset:
                     yield data, position, header
                 offset = header.next_offset

@@ -25,6 +25,24 @@ def founds_quorum(config: BrokerConfig) -> bool:
     return config.is_controller and not config.voters and set(bootstrap_servers(config)) <= mine
 
 
+def how_to_restore(config: BrokerConfig) -> str:
+    """What to do about metadata of this node that is damaged."""
+    folder = f"{config.metadata_log_dir}/__cluster_metadata-0"
+    if config.standalone or (len(config.voters) == 1 and config.is_controller):
+        return f"Nobody else has it: restore {folder} from a backup"
+    if not config.is_controller:
+        return f"Remove {folder}, and this broker fetches it anew from the controllers"
+    if not config.voters:
+        return (
+            f"If the other voters are well: remove-controller this one (kafka-metadata-quorum), remove {folder}, start "
+            "the node, and add-controller it again. Else restore the folder from a backup"
+        )
+    return (
+        f"Restore {folder} from a backup; or, if a majority of the other voters is well, remove it and let the node "
+        "rejoin as docs/cluster.md says (a voter that lost its disk)"
+    )
+
+
 def metadata_directory_id(logs: LogManager, config: BrokerConfig) -> bytes:
     """The id of the dir that holds the metadata log: with the node's id, the voter's name (KIP-853)."""
     log_dir = logs.dirs.get(config.metadata_log_dir)

@@ -11,7 +11,16 @@ import logging
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from moldau.broker.metadata_snapshots import PART_SUFFIX, SUFFIX, snapshot_batches, snapshot_name, write_snapshot
+from moldau.broker.metadata_snapshots import (
+    PART_SUFFIX,
+    SUFFIX,
+    CorruptSnapshot,
+    Snapshot,
+    read_snapshot,
+    snapshot_batches,
+    snapshot_name,
+    write_snapshot,
+)
 from moldau.broker.quorum_log import QuorumLog
 from moldau.controller.image import ClusterImage
 from moldau.log.errors import LogError
@@ -90,7 +99,7 @@ def _remove(files: QuorumLog, paths: list[str]) -> None:
 
 
 class SnapshotDownload:
-    """One snapshot on its way here. The file gets its name when it is complete and flushed."""
+    """One snapshot on its way here. The file gets its name when it is complete, was read, and is flushed."""
 
     __slots__ = ("_disk", "_file", "_folder", "_snapshot")
 
@@ -111,14 +120,21 @@ class SnapshotDownload:
         assert chunk.position == self._file.size
         self._file.append(chunk.data)
 
-    def finish(self, snapshot: SnapshotId) -> None:
+    def finish(self, snapshot: SnapshotId) -> Snapshot:
+        """What it says. CorruptSnapshot, and nothing is left of it, unless it is whole: only then it gets its name."""
         assert self._file is not None
         assert snapshot == self._snapshot
+        try:
+            content = read_snapshot(self._file.read(0, self._file.size), snapshot)
+        except CorruptSnapshot:
+            self.drop()
+            raise
         self._file.flush()
         self._file.close()
         self._disk.rename(self._part(), f"{self._folder}/{snapshot_name(snapshot)}")
         self._disk.flush_dir(self._folder)
         self._file = self._snapshot = None
+        return content
 
     def drop(self) -> None:
         if self._file is not None:

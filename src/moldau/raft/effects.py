@@ -65,7 +65,8 @@ class SnapshotChunk(NamedTuple):
 
 
 class InstallSnapshot(NamedTuple):
-    """The snapshot is complete: it replaces the log, which goes on after it."""
+    """All parts of the snapshot are here: if it is whole, it replaces the log, which goes on after it. Tell
+    `Raft.on_installed` or `Raft.on_damaged_snapshot`."""
 
     snapshot: SnapshotId
 

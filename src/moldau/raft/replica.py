@@ -31,7 +31,7 @@ from moldau.raft.effects import (
 from moldau.raft.election_state import ElectionState
 from moldau.raft.leader import Leader
 from moldau.raft.links import Links
-from moldau.raft.log_facts import LogFacts, where_logs_part
+from moldau.raft.log_facts import LogFacts, SnapshotId, where_logs_part
 from moldau.raft.messages import (
     Answer,
     BeginQuorumEpoch,
@@ -432,7 +432,15 @@ class Raft:
         if role.snapshot_position >= answer.size:
             snapshot, role.snapshot = role.snapshot, None
             self._effects.append(InstallSnapshot(snapshot))
-            self.raise_high_watermark(snapshot.end_offset)
+
+    def on_installed(self, snapshot: SnapshotId) -> None:
+        """It was found whole, and the log starts after it."""
+        self.raise_high_watermark(snapshot.end_offset)
+
+    def on_damaged_snapshot(self, now_ms: float) -> None:
+        """It was not: the log stays as it is, and the next fetch will be told of a snapshot again, after a pause."""
+        if isinstance(self.role, Follower):
+            self._links.pause(self.role.leader_id, Fetch, now_ms + self.settings.fetch_timeout_ms / 2)
 
     # -- small things
 

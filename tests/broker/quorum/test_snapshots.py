@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.metadata_snapshots import CorruptSnapshot, list_snapshots, read_snapshot, snapshot_batches
-from moldau.broker.quorum_log import CorruptSnapshot as MissingSnapshot
+from moldau.broker.quorum_recovery import CorruptMetadata
 from moldau.controller.features import bootstrap_records
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE
@@ -59,7 +59,7 @@ def test_a_quorum_of_one_starts_from_its_snapshot(tmp_path: Path) -> None:
 
         for each in Path(folder).glob("*.checkpoint"):
             each.unlink()
-        with pytest.raises(MissingSnapshot, match="missing"):
+        with pytest.raises(CorruptMetadata, match="missing"):
             world.start(1)
 
     run(World(tmp_path, 1, OFTEN), scenario)
