@@ -116,6 +116,7 @@ class World:
     def start(self, node_id: int) -> Member:
         config = self.config(node_id)
         context = LogContext()
+        context.disk.make_dirs(config.metadata_log_dir)  # the log manager's part
         published: list[ClusterImage] = []
         channels = cast("Any", _Channels(self, node_id))
         quorum = MetadataQuorum(
