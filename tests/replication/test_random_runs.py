@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from moldau.replication.leader import IsrChange, LeaderState
-from tests.replication.world import CheckFailed, World
+from moldau.wire import ErrorCode
+from tests.replication.world import CheckFailed, Life, World
 
 _STEPS = 250
 # The rarest of the broken variants needs 395.
@@ -28,7 +29,7 @@ class _Run:
             min_isr=self.random.choice([1, 2]),
             truncate_by_high_watermark=truncate_by_high_watermark,
         )
-        self.asked: list[IsrChange] = []
+        self.asked: list[tuple[Life, IsrChange]] = []
         self.values = 0
 
     def run(self) -> None:
@@ -89,7 +90,7 @@ class _Run:
     def ask(self) -> None:
         change = self.world.shrink() if self.random.random() < 0.4 else self._expand()
         if change is not None:
-            self.asked.append(change)
+            self.asked.append((self.world.life_of(self.world.leader_id), change))
 
     def _expand(self) -> IsrChange | None:
         world = self.world
@@ -100,11 +101,13 @@ class _Run:
         if not self.asked:
             return
         world = self.world
-        change = self.asked.pop(self.random.randrange(len(self.asked)))
-        error = world.commit(change, is_told=self.random.random() < 0.7)
+        life, change = self.asked.pop(self.random.randrange(len(self.asked)))
+        error = world.commit(change, sender=life, is_told=self.random.random() < 0.7)
+        if error == ErrorCode.STALE_BROKER_EPOCH:
+            return  # it was sent in a former life, and nobody waits for the answer any more
         lead = world.nodes[world.leader_id].lead
         if error and lead is not None and (again := lead.on_refused(change, error)) is not None:
-            self.asked.append(again)
+            self.asked.append((world.life_of(world.leader_id), again))
 
     def wait(self) -> None:
         self.world.now_ms += self.random.choice([10, 300, 1_100])
@@ -135,6 +138,10 @@ class _Run:
         leader = world.nodes[world.leader_id]
         if leader.log.high_watermark != leader.log.end_offset:
             raise CheckFailed("the high watermark stands still")
+
+
+def test_a_change_asked_for_in_a_former_life_is_refused() -> None:
+    _Run(911_934).run()
 
 
 @pytest.mark.parametrize("block", range(5))

@@ -98,6 +98,13 @@ class Answer(NamedTuple):
     diverging: tuple[int, int] | None = None
 
 
+class Life(NamedTuple):
+    """One run of a node, from its registration to its end."""
+
+    node_id: int
+    broker_epoch: int
+
+
 class World:
     def __init__(self, ids: list[int], *, min_isr: int = 1, truncate_by_high_watermark: bool = False) -> None:
         self.now_ms = 0.0
@@ -139,10 +146,20 @@ class World:
         node = self.nodes[broker_id]
         return node.is_up and broker_epoch == node.broker_epoch
 
-    def commit(self, change: IsrChange, *, is_told: bool = True) -> ErrorCode:
-        """AlterPartition: checked as the controller does; nobody but the leader is told, if the answer arrives."""
+    def life_of(self, node_id: int) -> Life:
+        return Life(node_id, self.nodes[node_id].broker_epoch)
+
+    def commit(self, change: IsrChange, *, sender: Life | None = None, is_told: bool = True) -> ErrorCode:
+        """AlterPartition: checked as the controller does; nobody but the leader is told, if the answer arrives.
+
+        `sender` is the life of the node that asked; without, it is the leader's present one.
+        """
         role = self.role
         leader = self.nodes[self.leader_id]
+        if sender is not None and sender != self.life_of(sender.node_id):
+            return ErrorCode.STALE_BROKER_EPOCH
+        if sender is not None and sender.node_id != self.leader_id:
+            return ErrorCode.FENCED_LEADER_EPOCH
         if change.leader_epoch < role.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if change.partition_epoch < role.partition_epoch:

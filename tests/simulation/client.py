@@ -281,7 +281,7 @@ async def write_idempotently(
     while not client.is_stopping:
         value = next(values)
         partition = partitions[client.random.below(len(partitions))]
-        count = 1 + client.random.below(3)
+        count = 1 + client.random.below(5)
         writes = []
         for place in range(count):
             number += 1
@@ -294,7 +294,7 @@ async def write_idempotently(
             return
         sequences[partition] += count
         client.progress += 1
-        await asyncio.sleep(0.2 * client.random.fraction())
+        await asyncio.sleep(0.8 * client.random.fraction())
 
 
 async def write_transactionally(
@@ -329,7 +329,7 @@ async def write_transactionally(
                 client.progress += 1
                 if epoch_after != epoch:
                     epoch, sequences = epoch_after, {}
-                await asyncio.sleep(0.3 * client.random.fraction())
+                await asyncio.sleep(0.7 * client.random.fraction())
         except Fatal as error:
             client._noted(f"begins anew after {error}")
             await asyncio.sleep(_BACKOFF_S)
@@ -404,7 +404,7 @@ async def read_on(client: SimClient, partition: Partition, *, committed: bool) -
     offset = 0
     reader = f"{client.name}{'/committed' if committed else ''}"
     while not client.is_stopping:
-        found = await client.fetch(partition, offset, committed=committed)
+        found = await client.fetch(partition, offset, committed=committed, max_wait_ms=500)
         if found is None:
             continue
         offset, records, high_watermark = found
@@ -415,6 +415,7 @@ async def read_on(client: SimClient, partition: Partition, *, committed: bool) -
                 write = client.history.writes.get(value)
                 if write is not None and write.transaction is not None and write.transaction.outcome is Outcome.ABORTED:
                     client.history.violated("an aborted transaction is never seen", f"{value!r} by {reader}")
+        await asyncio.sleep(0.5 * client.random.fraction())
 
 
 async def read_all(client: SimClient, partition: Partition, *, committed: bool) -> list[tuple[int, bytes]]:

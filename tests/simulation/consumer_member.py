@@ -192,7 +192,7 @@ class ConsumerMember:
             return False
         partition = partitions[client.random.below(len(partitions))]
         offset = self.owned[partition]
-        found = await client.fetch(partition, offset, committed=True, max_wait_ms=100)
+        found = await client.fetch(partition, offset, committed=True, max_wait_ms=300)
         if found is None or found[0] <= offset:
             return False
         if self._is_restless():
@@ -200,6 +200,7 @@ class ConsumerMember:
         code = await self._commit(partition, found[0])
         if not code:
             self.owned[partition] = self.positions[partition] = found[0]
+            await asyncio.sleep(0.8 * client.random.fraction())
         return not code
 
     async def _commit(self, partition: Partition, offset: int) -> int:

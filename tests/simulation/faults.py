@@ -83,7 +83,7 @@ class Faults:
             if kind not in MEMBERSHIP:
                 self.counts[kind] += 1
                 self._world.log(f"{kind}: {node.host}")
-            running.append(loop.create_task(cause(node)))  # type: ignore[arg-type]  # all of them are coroutines
+            running.append(loop.create_task(cause(node)))
             if self._random.below(3):
                 await running[-1]
         await asyncio.gather(*running)

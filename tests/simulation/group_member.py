@@ -136,7 +136,7 @@ class GroupMember:
         heartbeat_at = client.now_s() + _HEARTBEAT_S
         while not client.is_stopping:
             for partition in assigned:
-                found = await client.fetch(partition, positions[partition], committed=True, max_wait_ms=100)
+                found = await client.fetch(partition, positions[partition], committed=True, max_wait_ms=300)
                 if found is not None and found[0] > positions[partition]:
                     positions[partition] = found[0]
                     if self._is_restless():
@@ -145,6 +145,7 @@ class GroupMember:
                     if code:
                         return
                     self.positions[partition] = found[0]
+                    await asyncio.sleep(0.8 * client.random.fraction())
             if not assigned:
                 await asyncio.sleep(_HEARTBEAT_S)
             if client.now_s() >= heartbeat_at:

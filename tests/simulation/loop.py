@@ -1,7 +1,8 @@
 """An event loop on virtual time: nothing waits, time jumps to the next thing that is due.
 
-The order of everything is decided by the program and the seed alone: no sockets, no threads, no clock of the machine.
-Work "off the loop" runs on the loop too, after a delay the world may choose, in between other events.
+The order of everything is decided by the program and the seed alone: no sockets, no clock of the machine, one thing at
+a time. Work "off the loop" runs after a delay the world may choose, in one piece or cut into steps (see `steps`), in
+between other events.
 
 Every callback belongs to the process that scheduled it (a context variable, inherited by tasks). When a process is
 killed, none of its callbacks runs any more: it stops between two events, as a machine that loses power does.
@@ -13,132 +14,226 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import heapq
+import itertools
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+from tests.simulation.steps import Died, Steps
 
 
 class Process:
     """One run of a node or client, from its start to its end."""
 
-    __slots__ = ("is_alive", "name", "off_loop_delay")
+    __slots__ = ("context", "is_alive", "name", "off_loop_delay", "steps")
 
-    def __init__(self, name: str, off_loop_delay: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, name: str, off_loop_delay: Callable[[], float] | None = None, steps: Steps | None = None
+    ) -> None:
+        """`steps` cuts this process's work off the loop; without, such work is done in one piece."""
         self.name = name
         self.is_alive = True
         # Virtual seconds that work off the loop takes.
         self.off_loop_delay = off_loop_delay or (lambda: 0.0)
+        self.steps = steps
+        self.context = contextvars.Context()
+        self.context.run(current_process.set, self)
 
     def __repr__(self) -> str:
         return self.name
 
 
+current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 OF_THE_WORLD = Process("world")
-current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("process", default=OF_THE_WORLD)
 
 
 class Deadlock(AssertionError):
     """Nothing is due, ever, and what was awaited has not come."""
 
 
-class _Time:
-    """Stands where the loop expects its selector."""
+class SimHandle:
+    """Something to be called, as a process. See `asyncio.Handle`."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    __slots__ = ("_when", "args", "callback", "context", "process")
 
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("nothing is scheduled any more")
-        self.now += timeout
-        return []
+    def __init__(
+        self,
+        process: Process,
+        callback: Callable[..., object] | None,
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        when: float,
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self._when = when
 
-    def close(self) -> None:
-        """There is nothing to close."""
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self._when
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Time()
-        self._clock_resolution = 1e-9
+        self._is_over = False
+        self._now = 0.0
+        self._ready: deque[SimHandle] = deque()
+        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._turn = itertools.count()
+        self._current = OF_THE_WORLD
         self.tasks: list[asyncio.Task[Any]] = []
         self.events = 0
         self.failures: list[str] = []
-        self.set_task_factory(self._make_task)
-        self.set_exception_handler(self._note)
 
-    def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        where = "" if error is None else "".join(traceback.format_exception(error)[-4:]).strip()
-        self.failures.append(f"{context.get('message')}: {where}")
+    # -- what asyncio asks of a loop
 
-    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **kwargs)
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self._is_over
+
+    def time(self) -> float:
+        return self._now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(
+            coro, loop=self, name=None if name is None else str(name), context=context
+        )
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # those of killed processes stay pending
         self.tasks.append(task)  # so that no `finally` of a dead process runs before the world has ended
         return task
 
-    def time(self) -> float:
-        return self._selector.now
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        where = "" if error is None else "".join(traceback.format_exception(error)[-4:]).strip()
+        self.failures.append(f"{context.get('message')}: {where}")
 
     def call_soon(  # type: ignore[override]  # typeshed spells the variadic arguments differently
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        return super().call_soon(self._guarded(callback, context), *args, context=context)
+    ) -> SimHandle:
+        if context is None:
+            process = self._current
+            handle = SimHandle(process, callback, args, process.context, self._now)
+        else:
+            handle = SimHandle(context.get(current_process, OF_THE_WORLD), callback, args, context, self._now)
+        self._ready.append(handle)
+        return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]  # as above
-        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # as above
+
+    def call_later(  # type: ignore[override]  # as above
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]  # as above
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        return super().call_at(when, self._guarded(callback, context), *args, context=context)
+    ) -> SimHandle:
+        process = self._current if context is None else context.get(current_process, OF_THE_WORLD)
+        handle = SimHandle(process, callback, args, context or process.context, when)
+        heapq.heappush(self._timers, (when, next(self._turn), handle))
+        return handle
 
-    def _guarded(self, callback: Callable[..., object], context: contextvars.Context | None) -> Callable[..., object]:
-        process = current_process.get() if context is None else context.get(current_process, OF_THE_WORLD)
-        return functools.partial(self._run_if_alive, process, callback)
-
-    def _run_if_alive(self, process: Process, callback: Callable[..., object], *args: Any) -> None:
-        if process.is_alive:
-            self.events += 1
-            callback(*args)
+    def call_as(self, process: Process, when: float, callback: Callable[..., object], *args: Any) -> None:
+        """At that time, call it as `process`."""
+        handle = SimHandle(process, callback, args, process.context, when)
+        heapq.heappush(self._timers, (when, next(self._turn), handle))
 
     def run_in_executor(  # type: ignore[override]  # as above
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.create_future()
+        process = self._current
+
+        def done(result: Any, error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
 
         def work() -> None:
+            if process.steps is not None and process.steps.cuts(func):
+                process.steps.begin(lambda: func(*args), self._later(process), done)
+                return
             try:
                 result = func(*args)
             except Exception as error:
-                if not future.done():
-                    future.set_exception(error)
+                done(None, error)
             else:
-                if not future.done():
-                    future.set_result(result)
+                done(result, None)
 
-        self.call_later(current_process.get().off_loop_delay(), work)
+        self.call_later(process.off_loop_delay(), work)
         return future
 
-    def _check_closed(self) -> None:
-        """Whatever a dead process's `finally` still schedules after the end, never runs."""
+    def _later(self, process: Process) -> Callable[[float, Callable[[], None]], None]:
+        return lambda delay_s, work: self.call_as(process, self._now + delay_s, work)
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are no sockets."""
+    # -- running
 
-    def _write_to_self(self) -> None:
-        """Nobody else could wake us."""
+    def run_until_complete(self, main: Any) -> Any:
+        assert asyncio._get_running_loop() is None
+        asyncio._set_running_loop(self)
+        try:
+            context = OF_THE_WORLD.context.copy()
+            task = context.run(self.create_task, main)
+            self._run_until(task)
+            return task.result()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _run_until(self, task: asyncio.Task[Any]) -> None:
+        ready, timers = self._ready, self._timers
+        while not task.done():
+            if ready:
+                handle = ready.popleft()
+            elif timers:
+                when, _, handle = heapq.heappop(timers)
+                if handle.callback is None:
+                    continue
+                if when > self._now:
+                    self._now = when
+            else:
+                raise Deadlock("nothing is scheduled any more")
+            callback, process = handle.callback, handle.process
+            if callback is None or not process.is_alive:
+                continue
+            self._current = process
+            self.events += 1
+            try:
+                handle.context.run(callback, *handle.args)
+            except Died:
+                continue  # it went on for a moment after its own end
+            except Exception as error:
+                self.call_exception_handler({"message": f"{process}: {callback} failed", "exception": error})
 
     def spawn(self, process: Process, make: Callable[[], Any]) -> asyncio.Task[Any]:
         """Run a coroutine as `process`; so runs whatever it schedules."""
-        context = contextvars.copy_context()
-        context.run(current_process.set, process)
-        task: asyncio.Task[Any] = context.run(self.create_task, make())
-        task.add_done_callback(functools.partial(self._ended, process))
+        spawning, self._current = self._current, process
+        try:
+            task: asyncio.Task[Any] = process.context.copy().run(lambda: self.create_task(make()))
+        finally:
+            self._current = spawning
+        task.add_done_callback(functools.partial(self._ended, process), context=process.context)
         return task
 
     def _ended(self, process: Process, task: asyncio.Task[Any]) -> None:
@@ -147,12 +242,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.failures.append(f"{process} failed: {where}")
 
     def close(self) -> None:
-        super().close()
+        self._is_over = True
+        self._ready.clear()
+        self._timers.clear()
         for task in self.tasks:
             if not task.done():
                 with contextlib.suppress(BaseException):  # a dead process's `finally` has nothing to say any more
                     task.get_coro().close()
         self.tasks.clear()
+        self._ready.clear()
+        self._timers.clear()
 
 
 class VirtualClock:

@@ -14,10 +14,12 @@ from typing import Any
 
 from moldau.seams import Random
 from moldau.seams.network import Disconnected, FrameHandler, Payload, RequestTimedOut
-from tests.simulation.loop import Process, VirtualLoop, current_process
+from tests.simulation.loop import Process, SimHandle, VirtualLoop, current_process
 
 
 def _joined(payload: Payload) -> bytearray:
+    if len(payload) == 1 and isinstance(payload[0], bytes | bytearray | memoryview):
+        return bytearray(payload[0])
     frame = bytearray()
     for piece in payload:
         frame += piece if isinstance(piece, bytes | bytearray | memoryview) else piece.read()
@@ -106,27 +108,27 @@ class Link:
         self._ready_s = {True: 0.0, False: 0.0}
         fabric.links[self.id] = self
 
-    def send(self, to_server: bool, deliver: Callable[[], None], receiver: Process) -> None:
+    def send(self, to_server: bool, frame: bytearray, deliver: Callable[[bytearray], None], receiver: Process) -> None:
         """Hand a frame to the network: `deliver` runs as `receiver` when it arrives, if it does."""
         fabric = self.fabric
         ends = (self.client_host, self.server_host) if to_server else (self.server_host, self.client_host)
         fabric.frames += 1
-        if fabric.is_cut(*ends):
+        if ends in fabric.cuts:
             fabric.dropped += 1
             self.lost_frames = True
             return
         arrival = max(self._ready_s[to_server], fabric.loop.time() + fabric.delay_s(*ends))
         self._ready_s[to_server] = arrival
-        _call_as(fabric.loop, receiver, arrival, lambda: self._arrive(ends, deliver))
+        fabric.loop.call_as(receiver, arrival, self._arrive, ends, deliver, frame)
 
-    def _arrive(self, ends: tuple[str, str], deliver: Callable[[], None]) -> None:
+    def _arrive(self, ends: tuple[str, str], deliver: Callable[[bytearray], None], frame: bytearray) -> None:
         if not self.is_open or self.lost_frames:
             return  # what follows a lost frame is not delivered before it
-        if self.fabric.is_cut(*ends):
+        if ends in self.fabric.cuts:
             self.fabric.dropped += 1
             self.lost_frames = True
             return
-        deliver()
+        deliver(frame)
 
     def reset(self, reason: str, dead_host: str | None = None) -> None:
         if not self.is_open:
@@ -137,14 +139,6 @@ class Link:
             self.client.lost(reason)
         if self.server_host != dead_host:
             self.server.lost(reason)
-
-
-def _call_as(loop: VirtualLoop, process: Process, when_s: float, work: Callable[[], None]) -> None:
-    import contextvars
-
-    context = contextvars.copy_context()
-    context.run(current_process.set, process)
-    loop.call_at(when_s, work, context=context)
 
 
 class SimSlot:
@@ -201,14 +195,17 @@ class SimServerConnection:
 
     def frame_arrived(self, frame: bytearray) -> None:
         self._inbox.append(frame)
-        self._schedule()
+        if self._link.server_host in self._link.fabric.slow_hosts or len(self._inbox) > 1:
+            self._schedule()
+        elif not self._is_scheduled:
+            self._dispatch()
 
     def _schedule(self, delay_s: float = 0.0) -> None:
         if not self._is_scheduled and not self.is_closed:
             self._is_scheduled = True
             fabric = self._link.fabric
             delay_s += fabric.slow_hosts.get(self._link.server_host, 0.0) / 1000
-            _call_as(fabric.loop, self.process, fabric.loop.time() + delay_s, self._dispatch)
+            fabric.loop.call_as(self.process, fabric.loop.time() + delay_s, self._dispatch)
 
     def _dispatch(self) -> None:
         self._is_scheduled = False
@@ -264,7 +261,7 @@ class SimServerConnection:
             return
         self.is_closed = True
         loop = self._link.fabric.loop
-        _call_as(loop, self.process, loop.time(), lambda: self._handler.on_disconnect(self, reason))
+        loop.call_as(self.process, loop.time(), self._handler.on_disconnect, self, reason)
 
 
 class SimClientConnection:
@@ -273,7 +270,8 @@ class SimClientConnection:
     def __init__(self, link: Link, process: Process) -> None:
         self._link = link
         self._process = process
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        # Who waits for an answer, and the timer that ends the wait.
+        self._waiting: deque[tuple[asyncio.Future[memoryview], SimHandle | None]] = deque()
         self.is_closed = False
 
     def request(self, payload: Payload, *, timeout_ms: float | None = None) -> Awaitable[memoryview]:
@@ -282,11 +280,9 @@ class SimClientConnection:
         if self.is_closed:
             future.set_exception(Disconnected("the connection is closed"))
             return future
-        self._waiting.append(future)
+        timer = None if timeout_ms is None else loop.call_later(timeout_ms / 1000, self._timed_out, future, timeout_ms)
+        self._waiting.append((future, timer))
         self.send(payload)
-        if timeout_ms is not None:
-            timer = loop.call_later(timeout_ms / 1000, self._timed_out, future, timeout_ms)
-            future.add_done_callback(lambda _: timer.cancel())
         return future
 
     def send(self, payload: Payload) -> None:
@@ -294,15 +290,17 @@ class SimClientConnection:
             raise Disconnected("the connection is closed")
         frame = _joined(payload)
         server = self._link.server
-        self._link.send(True, lambda: server.frame_arrived(frame), server.process)
+        self._link.send(True, frame, server.frame_arrived, server.process)
 
     def expect(self, link: Link, frame: bytearray) -> None:
         """The server answers: the oldest waiting request gets it when it arrives."""
-        link.send(False, lambda: self._answered(frame), self._process)
+        link.send(False, frame, self._answered, self._process)
 
     def _answered(self, frame: bytearray) -> None:
         if self._waiting:
-            future = self._waiting.popleft()
+            future, timer = self._waiting.popleft()
+            if timer is not None:
+                timer.cancel()
             if not future.done():
                 future.set_result(memoryview(frame))
 
@@ -320,11 +318,13 @@ class SimClientConnection:
         loop = self._link.fabric.loop
 
         def tell() -> None:
-            for future in waiting:
+            for future, timer in waiting:
+                if timer is not None:
+                    timer.cancel()
                 if not future.done():
                     future.set_exception(Disconnected(reason))
 
-        _call_as(loop, self._process, loop.time(), tell)
+        loop.call_as(self._process, loop.time(), tell)
 
 
 class SimListener:
@@ -370,7 +370,7 @@ class SimNetwork:
         link.client = SimClientConnection(link, current_process.get())
         link.server = SimServerConnection(link, listener.handler, listener.name, listener.process, listener.port)
         server = link.server
-        _call_as(fabric.loop, listener.process, fabric.loop.time(), lambda: listener.handler.on_connect(server))
+        fabric.loop.call_as(listener.process, fabric.loop.time(), listener.handler.on_connect, server)
         return link.client
 
     async def stop(self, drain_ms: float) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from moldau.broker.config import load_broker_config, standalone_settings
 from moldau.broker.node import Node
+from moldau.broker.quorum import MetadataQuorum
 from moldau.broker.registration import RegistrationRefused
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.groups.partitioning import partition_for_group
@@ -20,6 +21,7 @@ from tests.simulation.client import SimClient
 from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
+from tests.simulation.steps import Steps
 from tests.support.sim_disk import SimDisk
 
 _OFFSETS = "__consumer_offsets"
@@ -43,7 +45,7 @@ _CLUSTER = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "3000",
-    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "200",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -65,7 +67,8 @@ class SimNode:
         self.clock = VirtualClock(world.loop)
         self.random = SeededRandom(world.random.below(1 << 60))
         self.disk_delay_ms = 0.0
-        self.node: Node | None = None
+        self.node: Node | None = None  # once it has started
+        self.booting: Node | None = None  # from the beginning of its start on
         self.process: Process | None = None
         self.starts = 0
         self.in_repair = False
@@ -83,7 +86,9 @@ class SimNode:
         if self.in_repair or not self.is_member:
             return
         self.starts += 1
-        self.process = Process(f"{self.host}.{self.starts}", self._off_loop_delay)
+        steps = Steps(SeededRandom(self.random.below(1 << 60)))
+        self.process = Process(f"{self.host}.{self.starts}", self._off_loop_delay, steps)
+        self.disk.at_use = steps.at_disk
         self.world.loop.spawn(self.process, self._run)
 
     async def _run(self) -> None:
@@ -97,11 +102,13 @@ class SimNode:
             executor=InlineExecutor(),  # type: ignore[arg-type]  # the loop runs it, see VirtualLoop
         )
         node.on_failure = self._failed
+        self.booting = node
         try:
             await node.start()
         except (OSError, RegistrationRefused, StorageError) as error:
             self.world.log(f"{self.host} could not start: {error}")
             self._gone()
+            self._end_jobs(self.disk.survived_process())
             return
         self.node = node
         for listener in self.world.on_start:
@@ -112,7 +119,14 @@ class SimNode:
         """It stops itself, as a process does whose metadata can no longer be written."""
         self.world.log(f"{self.host} cannot go on: {error}")
         self._gone()
-        self.disk = self.disk.survived_process()
+        self._end_jobs(self.disk.survived_process())
+
+    def _end_jobs(self, disk: SimDisk) -> None:
+        """The next life has this disk; what a job of the former one still does to its own, nobody sees."""
+        assert self.process is not None
+        assert self.process.steps is not None
+        self.disk = disk
+        self.process.steps.die()
 
     def crash(self, *, power_lost: bool) -> None:
         """It stops between two events. Without power, what was not flushed is lost."""
@@ -120,7 +134,9 @@ class SimNode:
             return
         self.world.log(f"{self.host} crashes{' without power' if power_lost else ''}")
         self._gone()
-        self.disk = self.disk.crash(self.world.random.below(1 << 30)) if power_lost else self.disk.survived_process()
+        self._end_jobs(
+            self.disk.crash(self.world.random.below(1 << 30)) if power_lost else self.disk.survived_process()
+        )
 
     def replace_disk(self) -> None:
         """By an empty one."""
@@ -131,8 +147,8 @@ class SimNode:
     def _gone(self) -> None:
         assert self.process is not None
         self.process.is_alive = False
-        self.world.graveyard.append(self.node)
-        self.node = None
+        self.world.graveyard.append(self.booting)
+        self.node = self.booting = None
         self.world.fabric.host_died(self.host)
 
     async def stop(self) -> None:
@@ -147,6 +163,7 @@ class SimNode:
         if process.is_alive:
             stopping.result()
             self._gone()
+            self._end_jobs(self.disk.survived_process())
 
 
 class InlineExecutor:
@@ -207,10 +224,18 @@ class World:
 
     def controllers_image(self) -> ClusterImage | None:
         """What the active controller has committed."""
-        for each in self.nodes.values():
-            if each.node is not None and each.node.broker.metadata_log.is_leader:
-                return each.node.broker.metadata_log.committed
+        for _, quorum in self.quorums():
+            if quorum.is_leader:
+                return quorum.committed
         return None
+
+    def quorums(self) -> Iterator[tuple[SimNode, MetadataQuorum]]:
+        """The metadata of every running node, also of those that are still starting: they may lead already."""
+        for each in self.nodes.values():
+            broker = getattr(each.booting, "broker", None)
+            quorum = getattr(broker, "metadata_log", None)
+            if quorum is not None:
+                yield each, quorum
 
     def everybody_is_well(self) -> bool:
         """All nodes are up, and all replicas in sync, as far as anybody knows."""
@@ -239,8 +264,8 @@ class World:
     def newest(self, topic: str, index: int) -> PartitionImage | None:
         """What the controllers last committed about a partition, as far as any running node knows it."""
         newest: PartitionImage | None = None
-        for each in self.nodes.values():
-            found = None if each.node is None else each.node.broker.metadata_log.committed.topics.get(topic)
+        for _, quorum in self.quorums():
+            found = quorum.committed.topics.get(topic)
             image = None if found is None else found.partitions.get(index)
             if image is not None and (newest is None or image.partition_epoch > newest.partition_epoch):
                 newest = image

@@ -125,6 +125,8 @@ class SimDisk:
         self._durable_dirs: set[str] = {"/"}
         self._journal: list[tuple[str, str, str | _Inode]] = []
         self._faults: list[tuple[str, int, frozenset[str]]] = []
+        # Told of every use, change or not, before it happens.
+        self.at_use: Callable[[str], None] | None = None
         # Called just before every change: a test can take a crashed copy at each of them in one run.
         self.before_change: Callable[[str], None] = lambda description: None
 
@@ -143,6 +145,8 @@ class SimDisk:
             self.space_left_bytes -= grows_bytes
 
     def check(self, path: str, what: str) -> None:
+        if self.at_use is not None:
+            self.at_use(path)
         for prefix, code, kinds in self._faults:
             if path.startswith(prefix) and (not kinds or what in kinds):
                 raise OSError(code, os.strerror(code), path)
@@ -199,12 +203,26 @@ class SimDisk:
         return None if inode is None else inode.durable
 
     def survived_process(self) -> "SimDisk":
-        """What is there after the process died and the machine did not: everything written."""
+        """What is there after the process died and the machine did not: everything written. What was not flushed may
+        still be lost with the power, later."""
         after = SimDisk()
         after.now_ms = self.now_ms
-        after._names = {path: _Inode(bytes(inode.data), inode.modified_ms) for path, inode in self._names.items()}
-        after._dirs = set(self._dirs)
-        after._settle()
+        copies: dict[int, _Inode] = {}
+
+        def copy(inode: _Inode) -> _Inode:
+            known = copies.get(id(inode))
+            if known is None:
+                known = copies[id(inode)] = _Inode(inode.durable, inode.modified_ms)
+                known.data = bytearray(inode.data)
+            return known
+
+        after._names = {path: copy(inode) for path, inode in self._names.items()}
+        after._durable_names = {path: copy(inode) for path, inode in self._durable_names.items()}
+        after._dirs, after._durable_dirs = set(self._dirs), set(self._durable_dirs)
+        after._journal = [
+            (kind, first, copy(second) if isinstance(second, _Inode) else second)
+            for kind, first, second in self._journal
+        ]
         return after
 
     def _settle(self) -> None:
@@ -299,12 +317,18 @@ class SimDisk:
         self.check(path, "read")
         if path not in self._dirs:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        inside = path.rstrip("/") + "/"
+        depth = len(inside)
         files = [
-            DirEntry(os.path.basename(name), len(inode.data), False)
+            DirEntry(name[depth:], len(inode.data), False)
             for name, inode in list(self._names.items())
-            if os.path.dirname(name) == path
+            if name.startswith(inside) and "/" not in name[depth:]
         ]
-        folders = [DirEntry(os.path.basename(d), 0, True) for d in list(self._dirs) if os.path.dirname(d) == path != d]
+        folders = [
+            DirEntry(folder[depth:], 0, True)
+            for folder in list(self._dirs)
+            if folder.startswith(inside) and folder != inside and "/" not in folder[depth:]
+        ]
         return sorted(files + folders)
 
     def exists(self, path: str) -> bool:

@@ -1,0 +1,128 @@
+"""Work off the loop, cut into steps: a job stops at some of its disk operations and goes on later, while the loop and
+other jobs do something else; a process that dies takes its jobs with it, wherever they are.
+
+A job that is cut runs on a thread of its own, but never beside anything else: whoever has the turn runs, everybody
+else waits to be handed it. So the order of everything still follows from the seed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from moldau.seams import Random
+
+_DELAY_S = 0.002
+_LONG_DELAY_S = 0.4
+
+
+class Died(BaseException):
+    """The process has ended, and with it the job."""
+
+
+class _Job:
+    """One piece of work on its thread. The loop calls `go_on`, which returns when the job stops or has ended."""
+
+    __slots__ = ("_here", "_there", "_thread", "_work", "error", "is_dead", "is_over", "result")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._here, self._there = threading.Lock(), threading.Lock()
+        self._here.acquire()
+        self._there.acquire()
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self.is_dead = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._there.acquire()
+        try:
+            if not self.is_dead:
+                self.result = self._work()
+        except Died:
+            pass
+        except Exception as error:
+            self.error = error
+        finally:
+            self.is_over = True
+            self._here.release()
+
+    def go_on(self) -> None:
+        self._there.release()
+        self._here.acquire()
+        if self.is_over:
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Called by the job: the loop goes on, until it hands the turn back."""
+        self._here.release()
+        self._there.acquire()
+        if self.is_dead:
+            raise Died
+
+
+class Steps:
+    """The jobs of one process."""
+
+    def __init__(self, random: Random, *, one_in: int = 3) -> None:
+        """One disk operation in `one_in` of a job that is cut is a place where it stops."""
+        self._random = random
+        self._one_in = one_in
+        self._running: _Job | None = None
+        self._stopped: dict[int, _Job] = {}
+        self._later: Callable[[float, Callable[[], None]], None]
+        self.is_dead = False
+        self.stops = 0
+
+    def cuts(self, func: Callable[..., Any]) -> bool:
+        """Whether this piece of work is cut. Flushes are many, and short."""
+        is_flush = type(getattr(func, "__self__", None)).__name__ in ("FlushJob", "CheckpointJob")
+        return self._random.below(6 if is_flush else 2) == 0
+
+    def begin(
+        self,
+        work: Callable[[], Any],
+        later: Callable[[float, Callable[[], None]], None],
+        done: Callable[[Any, Exception | None], None],
+    ) -> None:
+        job = _Job(work)
+
+        def turn() -> None:
+            self._stopped.pop(id(job), None)
+            self._running = job
+            job.go_on()
+            self._running = None
+            if job.is_over:
+                done(job.result, job.error)
+                return
+            self._stopped[id(job)] = job
+            self.stops += 1
+            # Mostly a moment; sometimes long enough for anything to happen meanwhile.
+            most_s = _DELAY_S if self._random.below(8) else _LONG_DELAY_S
+            later(self._random.fraction() * most_s, turn)
+
+        turn()
+
+    def at_disk(self, path: str) -> None:
+        """The disk is about to be used. A job may have to wait here; nothing else does."""
+        if self.is_dead:
+            raise Died
+        job = self._running
+        if job is None or path.endswith(("-checkpoint", "-checkpoint.tmp")):
+            return  # checkpoints are written under a lock, for which the loop would wait
+        if self._random.below(self._one_in) == 0:
+            self._running = None
+            job.stop()
+            self._running = job
+
+    def die(self) -> None:
+        """The process has ended: what its jobs had still to do is not done."""
+        self.is_dead = True
+        stopped, self._stopped = self._stopped, {}
+        for job in stopped.values():
+            job.is_dead = True
+            job.go_on()
