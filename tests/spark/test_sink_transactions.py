@@ -131,12 +131,12 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(bootstrap: str, monkeypa
         )
 
     monkeypatch.setattr(Connection, "call", answer)
-    assert read_marker(options, f"{query}-0") == Marker(query, 3, 1, 2)
+    assert read_marker(options, [f"{query}-0"], query) == Marker(query, 3, 1, 2)
     assert not not_yet
     forbidden = OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     not_yet.append(forbidden)
     with pytest.raises(DeliveryFailed, match=f"asking what '{query}-0' has written failed: .*GROUP_AUTHORIZATION"):
-        read_marker(options, f"{query}-0")
+        read_marker(options, [f"{query}-0"], query)
 
 
 def test_a_new_query_is_not_taken_for_an_old_one_under_the_same_prefix(bootstrap: str) -> None:
@@ -185,18 +185,97 @@ def test_a_task_without_rows_asks_nobody() -> None:
 
 
 def test_rows_name_their_topics(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The marker stays with the first topic, so a task finds it whichever topic comes first when repeated."""
+    """A task finds its marker whichever topic comes first when it is repeated."""
     one, two = (create_topic(bootstrap, partitions=PARTITIONS) for _ in range(2))
     query, options = fresh("query"), options_for(bootstrap, None)
-
-    def rows(*topics: str) -> Iterator[Any]:
-        return iter([pa.record_batch({"value": pa.array([*topics]), "topic": pa.array([*topics])})])
-
-    write_exactly_once(options, query, 0, 0, rows(one, two))
-    write_exactly_once(options, query, 1, 0, rows(two, one))
-    assert write_exactly_once(options, query, 1, 0, rows(one, two)).repeated
+    write_exactly_once(options, query, 0, 0, rows_for(one, two))
+    write_exactly_once(options, query, 1, 0, rows_for(two, one))
+    assert write_exactly_once(options, query, 1, 0, rows_for(one, two)).repeated
     for topic in (one, two):
         assert committed(bootstrap, topic) == Counter({topic.encode(): 2})
+
+
+def rows_for(*topics: str) -> Iterator[Any]:
+    return iter([pa.record_batch({"value": pa.array([*topics]), "topic": pa.array([*topics])})])
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    client = admin(bootstrap)
+    client.delete_topics([topic])[topic].result(20)
+    wait_for(lambda: topic not in client.list_topics(timeout=20).topics, "the deletion")
+
+
+@pytest.mark.parametrize("deleted", [0, 1, 2])
+def test_a_marker_does_not_go_with_one_of_its_topics(bootstrap: str, deleted: int) -> None:
+    """Whichever of its topics is deleted: what a batch wrote to the others is not written again."""
+    topics = [create_topic(bootstrap, partitions=PARTITIONS) for _ in range(3)]
+    query, options = fresh("query"), options_for(bootstrap, None)
+    write_exactly_once(options, query, 0, 0, rows_for(topics[1]))
+    write_exactly_once(options, query, 1, 0, rows_for(*topics))
+    delete_topic(bootstrap, topics[deleted])
+    assert write_exactly_once(options, query, 1, 0, rows_for(*topics)).repeated
+    for topic in topics:
+        if topic != topics[deleted]:
+            assert committed(bootstrap, topic) == Counter({topic.encode(): 2 if topic == topics[1] else 1})
+
+
+def test_a_batch_whose_only_topic_is_gone_is_written_again(bootstrap: str) -> None:
+    """Its records went with it."""
+    topic, other = (create_topic(bootstrap, partitions=PARTITIONS) for _ in range(2))
+    query, options = fresh("query"), options_for(bootstrap, None)
+    write_exactly_once(options, query, 0, 0, rows_for(other))
+    write_exactly_once(options, query, 1, 0, rows_for(topic))
+    delete_topic(bootstrap, topic)
+    assert not write_exactly_once(options, query, 1, 0, rows_for(topic)).repeated
+    assert [message.value() for message in read_all(bootstrap, topic, 1)] == [topic.encode()]  # it was made anew
+
+
+def test_queries_under_one_prefix_do_not_hide_each_others_markers(bootstrap: str) -> None:
+    """Whether they write to the same topic or to others, and whichever counts further."""
+    one, two = (create_topic(bootstrap, partitions=PARTITIONS) for _ in range(2))
+    prefix = fresh("prefix")
+    to_one, to_two = (options_for(bootstrap, topic, transactionalIdPrefix=prefix) for topic in (one, two))
+    steps = [("first", 7, to_one, "a"), ("second", 3, to_two, "b"), ("third", 0, to_one, "c")]
+    for writer, batch_id, options, value in steps:
+        assert not write_exactly_once(options, writer, batch_id, 0, batches(value)).repeated
+    for writer, batch_id, options, value in steps:
+        assert write_exactly_once(options, writer, batch_id, 0, batches(value)).repeated
+    assert committed(bootstrap, one) == counted("a", "c")
+    assert committed(bootstrap, two) == counted("b")
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_replayed_batch_is_known_though_the_topic_was_changed(bootstrap: str, prefix: bool) -> None:
+    one, two = (create_topic(bootstrap, partitions=PARTITIONS) for _ in range(2))
+    more = {"transactionalIdPrefix": fresh("prefix")} if prefix else {}
+    query = fresh("query")
+    write_exactly_once(options_for(bootstrap, one, **more), query, 5, 0, batches("a"))
+    assert write_exactly_once(options_for(bootstrap, two, **more), query, 5, 0, batches("a")).repeated
+    write_exactly_once(options_for(bootstrap, two, **more), query, 6, 0, batches("b"))
+    assert write_exactly_once(options_for(bootstrap, one, **more), query, 6, 0, batches("b")).repeated
+    assert committed(bootstrap, one) == counted("a")
+    assert committed(bootstrap, two) == counted("b")
+
+
+def test_markers_of_the_first_format_are_understood(bootstrap: str) -> None:
+    """They were kept in one group for all writers under a prefix, with the first topic only."""
+    topic, prefix = create_topic(bootstrap, partitions=PARTITIONS), fresh("prefix")
+    other = create_topic(bootstrap)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{prefix}-0", "log_level": 0})
+    kept = [("q", 5, topic), ("somebody else", 9, other)]
+    consumer.commit(
+        offsets=[
+            TopicPartition(place, 0, batch_id, f'{{"writer":"{writer}","batch_id":{batch_id},"rows":1,"size_bytes":2}}')
+            for writer, batch_id, place in kept
+        ],
+        asynchronous=False,
+    )
+    consumer.close()
+    options = options_for(bootstrap, topic, transactionalIdPrefix=prefix)
+    assert write_exactly_once(options, "q", 5, 0, batches("a")).repeated
+    assert write_exactly_once(options, "q", 6, 0, batches("b")) == Written(1, f"{prefix}-0-q")
+    assert write_exactly_once(options, "q", 6, 0, batches("b")).repeated
+    assert committed(bootstrap, topic) == counted("b")
 
 
 def test_a_transaction_that_takes_too_long_says_what_to_raise() -> None:

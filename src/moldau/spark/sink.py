@@ -177,39 +177,37 @@ def write_exactly_once(
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Written(0)  # nothing to write, now or when repeated
-    transactional_id = f"{options.transactional_id_prefix or writer}-{partition}"
-    transaction = transactions.TaskTransaction(options, transactional_id)
+    transaction = transactions.TaskTransaction(options, writer, partition)
     # Opened after the first rows are there: what computes them may take longer than a transaction should.
     marker = transaction.open()
     batches = itertools.chain((first,), batches)
-    if marker is not None and transactions.is_written(marker, writer, batch_id):
+    if marker is not None and transactions.is_written(marker, batch_id):
         if options.check_replay:
-            _compare(marker, batches, transactional_id)
-        return Written(0, transactional_id, repeated=True)
+            _compare(marker, batches, transaction.transactional_id)
+        return Written(0, transaction.group, repeated=True)
     transaction.begin()
     try:
         sender = Sender(transaction.producer, options.topic)
-        topic = _send_all(sender, read_rows(batches, options.topic), options.topic)
+        topics = _send_all(sender, read_rows(batches, options.topic), options.topic)
         written = transactions.Marker(writer, batch_id, sender.rows, sender.size_bytes)
-        transaction.commit(topic, written)
+        transaction.commit(topics, written)
     except KafkaException as failure:
         transaction.abort()
         raise transaction.explained("writing in the transaction", failure) from failure
     except BaseException:
         transaction.abort()
         raise
-    return Written(sender.rows, transactional_id)
+    return Written(sender.rows, transaction.group)
 
 
-def _send_all(sender: Sender, rows: Iterator[Rows], topic: str | None) -> str:
-    """Send until everything is acknowledged; returns the topic that will keep the marker."""
+def _send_all(sender: Sender, rows: Iterator[Rows], topic: str | None) -> set[str]:
+    """Send until everything is acknowledged; the topics that were written to, which will keep the marker."""
+    topics: set[str] = set()
     for each in rows:
-        if topic is None and each.topics:
-            topic = each.topics[0]
+        topics.update(each.topics if each.topics is not None else (topic or "",))
         sender.send(each)
     sender.finish()
-    assert topic is not None, "the columns were checked: there is a topic for every row"
-    return topic
+    return topics
 
 
 def _compare(marker: transactions.Marker, batches: Iterator[Any], transactional_id: str) -> None:

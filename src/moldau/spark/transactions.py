@@ -11,6 +11,12 @@ The order of steps carries the proof:
 2. Read the marker, and wait for offsets that are still in doubt. What it says now stays true until we change it.
 3. Only if the batch is not there: write records, then the marker, then commit.
 
+Where markers are kept. Each query (the writer) has groups of its own, one per task, so that another query under the
+same `transactionalIdPrefix` changes nothing about them. In the group, the offset is stored once for every topic the
+transaction wrote to: a cluster forgets the offsets of a topic that is deleted. Hence, whichever topics come, go or
+change from batch to batch: a topic that holds records of a batch has its marker too, and a batch none of whose markers
+is left has no records left either.
+
 An attempt that was fenced fails; its transaction is aborted. If the outcome of a commit is unknown, the task fails
 too, and the next attempt learns the outcome in steps 1 and 2.
 
@@ -22,7 +28,7 @@ Markers are kept by the cluster as long as offsets of empty groups (`offsets.ret
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
@@ -62,9 +68,11 @@ class Marker:
 class TaskTransaction:
     """The transaction of one task: `open`, then either nothing, or `begin`, sending, and `commit` or `abort`."""
 
-    def __init__(self, options: SinkOptions, transactional_id: str) -> None:
+    def __init__(self, options: SinkOptions, writer: str, partition: int) -> None:
         self._options = options
-        self.transactional_id = transactional_id
+        self._writer = writer
+        self.transactional_id = f"{options.transactional_id_prefix or writer}-{partition}"
+        self.group = marker_group(self.transactional_id, options.transactional_id_prefix, writer)
         self._deadline_seconds = options.max_block_ms / 1000
         self.producer: Producer
 
@@ -78,21 +86,23 @@ class TaskTransaction:
             },
         )
         self._call("starting a transactional producer", lambda: self.producer.init_transactions(_ATTEMPT_SECONDS))
-        return read_marker(self._options, self.transactional_id)
+        # The sink once kept markers of all writers under the prefix in one group: those count as well.
+        return read_marker(self._options, dict.fromkeys((self.group, self.transactional_id)), self._writer)
 
     def begin(self) -> None:
         self.producer.begin_transaction()
 
-    def commit(self, topic: str, marker: Marker) -> None:
-        """Make records and marker visible together. Everything was acknowledged before."""
-        place = TopicPartition(topic, 0, marker.batch_id, json.dumps(asdict(marker), separators=(",", ":")))
+    def commit(self, topics: Iterable[str], marker: Marker) -> None:
+        """Make the records in these topics and the marker visible together. Everything was acknowledged before."""
+        text = json.dumps(asdict(marker), separators=(",", ":"))
+        places = [TopicPartition(topic, 0, marker.batch_id, text) for topic in sorted(topics)]
         # Only a consumer can name a group to librdkafka; this one reads nothing.
-        consumer = Consumer({**self._options.connection, "group.id": self.transactional_id, "logger": LIBRDKAFKA_LOG})
+        consumer = Consumer({**self._options.connection, "group.id": self.group, "logger": LIBRDKAFKA_LOG})
         try:
             group = consumer.consumer_group_metadata()
             self._call(
                 "noting the batch in the transaction",
-                lambda: self.producer.send_offsets_to_transaction([place], group, _ATTEMPT_SECONDS),
+                lambda: self.producer.send_offsets_to_transaction(places, group, _ATTEMPT_SECONDS),
             )
         finally:
             consumer.close()
@@ -145,9 +155,9 @@ def _advice(error: KafkaError) -> str:
     return ""
 
 
-def is_written(marker: Marker | None, writer: str, batch_id: int) -> bool:
+def is_written(marker: Marker | None, batch_id: int) -> bool:
     """Whether the batch is there already. A marker ahead of the batch means that the checkpoint went back in time."""
-    if marker is None or marker.writer != writer or marker.batch_id < batch_id:
+    if marker is None or marker.batch_id < batch_id:
         return False
     if marker.batch_id > batch_id:
         raise ReplayDiffers(
@@ -171,16 +181,24 @@ def check_replay(marker: Marker, rows: int, size_bytes: int, transactional_id: s
         )
 
 
-def read_marker(options: SinkOptions, group_id: str) -> Marker | None:
-    """The newest marker of the group; it is kept with the first topic a task wrote to, so there may be several."""
+def marker_group(transactional_id: str, prefix: str | None, writer: str) -> str:
+    """The group of a task's markers: the transactional id, and the writer if that does not name it."""
+    return transactional_id if prefix in (None, writer) else f"{transactional_id}-{writer}"
+
+
+def read_marker(options: SinkOptions, groups: Iterable[str], writer: str) -> Marker | None:
+    """The newest marker of this writer: there is one for each topic that a task ever wrote to."""
     # Not by librdkafka, whose AdminClient (2.16) crashes the process when the coordinator has moved or is loading.
-    try:
-        with Cluster(options.client, pause_s=_PAUSE_SECONDS, patience_s=options.max_block_ms / 1000) as cluster:
-            offsets = cluster.committed(group_id)
-    except ClientError as failure:
-        raise DeliveryFailed(f"asking what {group_id!r} has written failed: {failure}") from failure
-    markers = [_parse(group_id, each.metadata) for each in offsets.values()]
-    return max(markers, key=lambda marker: marker.batch_id, default=None)
+    markers: list[Marker] = []
+    with Cluster(options.client, pause_s=_PAUSE_SECONDS, patience_s=options.max_block_ms / 1000) as cluster:
+        for group_id in groups:
+            try:
+                offsets = cluster.committed(group_id)
+            except ClientError as failure:
+                raise DeliveryFailed(f"asking what {group_id!r} has written failed: {failure}") from failure
+            markers += [_parse(group_id, each.metadata) for each in offsets.values()]
+    own = [marker for marker in markers if marker.writer == writer]
+    return max(own, key=lambda marker: marker.batch_id, default=None)
 
 
 def _parse(group_id: str, text: str) -> Marker:
