@@ -1,4 +1,4 @@
-"""How shards of a coordinator come and go: with leadership, loaded in slices, and again when they cannot be trusted."""
+"""How shards of a coordinator come and go: with leadership, loaded in slices."""
 
 from __future__ import annotations
 
@@ -138,18 +138,6 @@ def test_a_deleted_topic_takes_its_shards_along(recreated: bool) -> None:
     world.change(deleted=True)
     assert world.started[0].dropped is ErrorCode.NOT_COORDINATOR
     assert len(world.shards) == (1 if recreated else 0)
-
-
-def test_a_shard_that_cannot_be_trusted_is_loaded_again() -> None:
-    world = World(FakePartition(), tick_ms=0)
-    world.shards.follow_all()
-    (shard,) = world.shards
-    world.shards.reload(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    world.shards.reload(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert shard.dropped is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert len(world.turns) == 1, "once"
-    world.turn()
-    assert [each.dropped for each in world.shards] == [None]
 
 
 def test_a_log_that_cannot_be_read_is_not_served(caplog: pytest.LogCaptureFixture) -> None:

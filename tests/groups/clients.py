@@ -19,6 +19,8 @@ from tests.groups.driver import Driver, topic_id
 
 TopicPartition = tuple[str, int]
 
+REFUSED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR}
+"""The coordinator moved, or cannot write: come again."""
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 
@@ -138,7 +140,9 @@ class ClassicClient:
         elif error is ErrorCode.FENCED_INSTANCE_ID:
             self.dead, self.owned = True, set()
         else:
-            assert error is ErrorCode.NOT_COORDINATOR, f"{self.name} got {answer}"
+            assert error in REFUSED, f"{self.name} got {answer}"
+            if self.phase == "sync":
+                self.phase = "join"
 
     def _on_success(self, answer: Message) -> None:
         if isinstance(answer, m.JoinGroupResponse):
@@ -234,7 +238,7 @@ class ConsumerClient:
                 self.assigned = target
         elif error in {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}:
             self.epoch, self.owned, self.assigned = 0, set(), set()
-        elif error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        elif error in REFUSED:
             self.on_new_coordinator()
         elif error in {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID}:
             self.dead, self.owned = True, set()

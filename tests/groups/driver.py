@@ -6,7 +6,8 @@ the log equals the live one, and no partition has two owners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from moldau.groups import Effects, GroupConfig, GroupShard, Now, RequestContext, TopicImage, TopicsDelta, TopicsImage
@@ -14,10 +15,13 @@ from moldau.groups.classic import ClassicGroup, ClassicState
 from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.regex import resolve
 from moldau.groups.state import ShardState
+from moldau.groups.timers import TimerKey, TimerKind
 from moldau.seams.randomness import SeededRandom
+from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
 
 WALL_START_MS = 1_000_000_000_000
+_SESSIONS = {TimerKind.CLASSIC_SESSION, TimerKind.CONSUMER_SESSION}
 
 
 def topic_id(name: str) -> bytes:
@@ -51,6 +55,10 @@ class Driver:
     deadline_ms: float | None = None
     resolves_regexes: bool = True
     checks_reload: bool = True
+    checks_undo: bool = False
+    """Whether a failed request must leave everything as it was."""
+    fails: Callable[[Effects], ErrorCode | None] = lambda _: None
+    """Whether an append fails, and how."""
     random: SeededRandom = field(init=False)
     _twin: GroupShard = field(init=False)
     """A shard that only ever replays the log: at any moment, what a new coordinator would load."""
@@ -72,7 +80,8 @@ class Driver:
         self.next_request_id += 1
         self.waiting[request_id] = tag
         context = RequestContext(request_id, version, client_id, "/127.0.0.1")
-        return self._carry_out(self.shard.handle(request, context, self.now))
+        before = whole_view(self.shard.state) if self.checks_undo else None
+        return self._carry_out(self.shard.handle(request, context, self.now), before)
 
     def advance(self, delta_ms: int) -> list[Effects]:
         """Let time pass, ticking whenever the shard asked for it."""
@@ -126,11 +135,16 @@ class Driver:
         answers, self.answers = self.answers, []
         return answers
 
-    def _carry_out(self, effects: Effects) -> Effects:
+    def _carry_out(self, effects: Effects, before: object = None) -> Effects:
+        assert not effects.failures, effects.failures
         producer_id = -1 if effects.producer is None else effects.producer.producer_id
+        error = self.fails(effects) if effects.records else None
+        if error is not None:
+            effects = self.shard.on_append_failed(error)
+            assert not effects.records
+            assert before is None or whole_view(self.shard.state) == before
         self.log += [LogEntry(record.key, record.value, producer_id) for record in effects.records]
-        if effects.producer is not None:
-            self.shard.on_transactional_append(effects.records, producer_id)
+        self.shard.on_appended(effects.entries, effects.producer)
         for response in effects.responses:
             assert response.request_id in self.waiting, f"request {response.request_id} answered twice"
             self.answers.append((self.waiting.pop(response.request_id), response.message))
@@ -144,6 +158,7 @@ class Driver:
 
     def check(self) -> None:
         check_single_owners(self.shard.state)
+        check_sessions(self.shard.state)
         if self.checks_reload:
             replay(self._twin, self.log[self._replayed :])
             self._replayed = len(self.log)
@@ -168,6 +183,29 @@ def check_single_owners(state: ShardState) -> None:
                     assert partition not in owners, f"{partition} owned by {owners[partition]} and {member.member_id}"
                     owners[partition] = member.member_id
             assert owners == group.owners
+
+
+def check_sessions(state: ShardState) -> None:
+    """Everybody's session ends some day: a member without a timer would stay for ever."""
+    for group in state.groups.values():
+        for member_id in group.members:
+            if isinstance(group, ConsumerGroup):
+                kind, waits = TimerKind.CONSUMER_SESSION, False
+            else:
+                kind, waits = TimerKind.CLASSIC_SESSION, member_id in {**group.awaiting_join, **group.awaiting_sync}
+            assert waits or TimerKey(group.group_id, kind, member_id) in state.timers, f"{member_id} has no session"
+
+
+def whole_view(state: ShardState) -> dict[str, Any]:
+    """All that a request might change, but for how long sessions last and what is soft."""
+    groups: dict[str, Any] = {}
+    for group_id, group in state.groups.items():
+        fields = asdict(group)
+        for soft in ("metadata_expired", "regex_resolution_pending", "deliveries"):
+            fields.pop(soft, None)
+        groups[group_id] = fields
+    timers = {key for key in state.timers.all_keys() if key.kind not in _SESSIONS}
+    return {"groups": groups, "offsets": offsets_of(state), "timers": timers}
 
 
 def check_reload_is_equal(live: ShardState, loaded: ShardState) -> None:

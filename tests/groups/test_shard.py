@@ -68,7 +68,7 @@ def test_a_transactional_commit_changes_nothing_until_it_is_in_the_log() -> None
     effects = loaded.handle(request, CONTEXT, NOW)
     assert effects.producer == ("t", 5, 2)
     assert not loaded.state.offsets.is_pending("g", "orders", 0)
-    loaded.on_transactional_append(effects.records, 5)
+    loaded.on_appended(effects.entries, effects.producer)
     assert loaded.state.offsets.is_pending("g", "orders", 0)
     loaded.on_transaction_end(5, committed=True)
     found = loaded.state.offsets.get("g", "orders", 0)

@@ -31,6 +31,30 @@ def test_a_heartbeat_per_second_for_an_hour_leaves_one_entry() -> None:
     assert timers.next_deadline_ms() == 3599 * 1000 + 10_000
 
 
+def test_a_timer_cancelled_and_set_again_and_again_leaves_a_few_entries() -> None:
+    timers = Timers()
+    for second in range(3000):
+        timers.schedule(KEYS[0], second * 1000 + 10_000)
+        timers.cancel(KEYS[0])
+        timers.schedule(KEYS[1], 10_000_000 - second)
+    assert len(timers) == 1
+    assert len(timers._heap) <= 64
+    assert timers.next_deadline_ms() == 10_000_000 - 2999
+
+
+def test_the_timers_of_a_group_can_be_put_back() -> None:
+    timers = Timers()
+    timers.schedule(KEYS[0], 10, 7)
+    timers.schedule(KEYS[1], 15)
+    before = timers.of_group("g0")
+    timers.schedule(KEYS[0], 90)
+    timers.schedule(KEYS[2], 5)
+    timers.restore_group("g0", before)
+    assert len(timers) == 2
+    assert timers.pop_due(20) == (KEYS[0], (7,))
+    assert timers.pop_due(20) == (KEYS[1], ())
+
+
 def test_a_group_takes_its_timers_along() -> None:
     timers = Timers()
     for key in KEYS:

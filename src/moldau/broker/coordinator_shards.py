@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SLICE_MS = 20
-_RELOAD_SECONDS = 0.1
 _COMMIT_WAIT_MS = 60_000
 
 
@@ -119,14 +118,6 @@ class LedShards(Generic[S]):
         for change in delta.partitions:
             if change.topic.name == self._topic:
                 self._follow(change.partition_id)
-
-    def reload(self, shard: S, error: ErrorCode) -> None:
-        """What the shard believes may not be in the log: start again, a little later, from what is."""
-        index = shard.partition.index
-        if self._active.get(index) is shard:
-            del self._active[index]
-            shard.drop(error)
-            self._broker.loop.call_later(_RELOAD_SECONDS, self._follow, index)
 
     def stop(self) -> None:
         self._is_stopped = True

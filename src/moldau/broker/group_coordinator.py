@@ -2,14 +2,20 @@
 
 The shards are pure (`moldau.groups`); this carries out their effects: appends their records, holds their answers back
 until these are committed, and wakes them when they asked for it.
+
+Invariants
+- One request's trouble is its own. Records that cannot be written are taken back by the shard; an answer that cannot be
+  encoded is an error to its client; neither keeps another from its answer, nor the shard from being woken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.config.group import group_values
 from moldau.broker.coordinator_log import read_batches
@@ -30,11 +36,10 @@ from moldau.groups import (
     RegexResolution,
     RequestContext,
     TopicsDelta,
-    error_after_failed_append,
     refusal,
 )
 from moldau.groups.config import NO_OVERRIDES
-from moldau.groups.effects import Record
+from moldau.groups.effects import Entry, Record
 from moldau.groups.regex import resolve
 from moldau.log.errors import LogError
 from moldau.records import BatchOptions
@@ -49,6 +54,7 @@ _log = logging.getLogger(__name__)
 TOPIC = "__consumer_offsets"
 _MINUTE_MS = 60_000
 _RECORDS_PER_BATCH = 1_000  # where records need not stay together
+_WAKE_AFTER_FAILURE_MS = 500
 
 Answer = Callable[[Message], None]
 
@@ -80,9 +86,9 @@ class GroupCoordinator:
             view, changes = view_of(image), topics_delta(delta)
             deleted = [(topic.name, topic.topic_id) for topic in delta.topics_deleted]
             for shard in self._shards:
-                shard.carry_out(shard.state.on_metadata(view, changes, self.now()))
+                shard.run(partial(shard.state.on_metadata, view, changes, self.now()))
                 if deleted:
-                    shard.carry_out(shard.state.on_topics_deleted(deleted, self.now()))
+                    shard.run(partial(shard.state.on_topics_deleted, deleted, self.now()))
 
     def _reconfigure(self) -> None:
         """What was derived from settings is derived anew. Timers that run keep their time: members restart them."""
@@ -135,10 +141,6 @@ class GroupCoordinator:
             )
         return found
 
-    def reload(self, shard: _ActiveShard, error: ErrorCode) -> None:
-        """An append failed: what the shard believes may not be in the log."""
-        self._shards.reload(shard, error)
-
     def handle(
         self, call: Call, group_id: str, request: Message, answer: Answer, *, guard: object | None = None
     ) -> None:
@@ -159,14 +161,8 @@ class GroupCoordinator:
         context = RequestContext(
             self._next_request_id, call.version, call.client_id or "", call.client_host, call.principal
         )
-        shard.requests[context.request_id] = (request, answer)
-        try:
-            effects = shard.state.handle(request, context, self.now())
-        except Exception:  # half done: what the shard believes is not in the log. The caller answers.
-            del shard.requests[context.request_id]
-            self.reload(shard, ErrorCode.NOT_COORDINATOR)
-            raise
-        shard.carry_out(effects, guard)
+        shard.requests[context.request_id] = _Request(request, answer, call)
+        shard.run(partial(shard.state.handle, request, context, self.now()), guard)
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was written to the offsets partition: pending offsets become visible, or vanish.
@@ -185,6 +181,14 @@ class GroupCoordinator:
         self._shards.stop()
 
 
+class _Request(NamedTuple):
+    """Not answered yet."""
+
+    message: Message
+    answer: Answer
+    call: Call
+
+
 class _ActiveShard:
     """A shard, its partition, its timer, and the requests it has not answered."""
 
@@ -194,7 +198,7 @@ class _ActiveShard:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.state = state
-        self.requests: dict[int, tuple[Message, Answer]] = {}
+        self.requests: dict[int, _Request] = {}
         self._wake_up = WakeUp(broker.wheel, self._tick)
         # Answers wait until the high watermark is here: for what was replayed, too.
         self._appended_to = partition.log.log_end_offset
@@ -204,23 +208,28 @@ class _ActiveShard:
         """The log is replayed. What changed in the cluster while it was is caught up with first."""
         now = self._coordinator.now()
         self.state.configure(_config_of(self._broker))
-        self.carry_out(self.state.on_metadata(view_of(self._broker.image), TopicsDelta(), now))
-        self.carry_out(self.state.on_loaded(now))
+        self.run(partial(self.state.on_metadata, view_of(self._broker.image), TopicsDelta(), now))
+        self.run(partial(self.state.on_loaded, now))
 
-    def carry_out(self, effects: Effects, guard: object | None = None) -> None:
+    def run(self, event: Callable[[], Effects], guard: object | None = None) -> None:
+        """Let something happen to the shard, and carry out what follows from it."""
         if self._is_dropped:
             return
-        for records in _batches(effects):
-            error = self._append(effects, records, guard)
-            if error is not None:
-                if effects.producer is not None:
-                    self._refuse(effects, error)  # not applied yet: nothing else is lost
-                else:
-                    self._coordinator.reload(self, error)
-                return
+        try:
+            self._carry_out(event(), guard)
+        except Exception:  # ours. The shard must be woken all the same: others wait for it.
+            _log.exception("an event of %r failed", self.partition)
+            self._wake_up.at(self._broker.clock.monotonic_ms() + _WAKE_AFTER_FAILURE_MS)
+
+    def _carry_out(self, effects: Effects, guard: object | None) -> None:
+        for failure in effects.failures:
+            _log.error("an event of %r failed and was taken back", self.partition, exc_info=failure)
+        error = self._append(effects, guard)
+        if error is not None:
+            effects = self.state.on_append_failed(error)
+        self._wake_up.at(effects.next_deadline_ms)
         if effects.responses:
             self._answer_when_committed(effects)
-        self._wake_up.at(effects.next_deadline_ms)
         for wanted in effects.regex_resolutions:
             self._resolve(wanted)
 
@@ -234,26 +243,30 @@ class _ActiveShard:
                 return
             found = None if future.exception() is not None else future.result()
             now = self._coordinator.now()
-            self.carry_out(self.state.on_regexes_resolved(wanted.group_id, found, view.version, now))
+            self.run(partial(self.state.on_regexes_resolved, wanted.group_id, found, view.version, now))
 
         self._broker.loop.run_in_executor(self._broker.executor, resolve, wanted.regexes, names).add_done_callback(
             on_done
         )
 
-    def _append(self, effects: Effects, records: Sequence[Record], guard: object | None) -> ErrorCode | None:
+    def _append(self, effects: Effects, guard: object | None) -> ErrorCode | None:
+        """Write the records and let them take effect; or say why not, and then nothing has happened."""
         options = None
         if effects.producer is not None:
             producer = effects.producer
             options = BatchOptions(
                 producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, transactional=True
             )
-        try:
-            self._appended_to = append_records(self._broker, self.partition, records, options, guard)
-        except (LogError, PartitionUnavailable) as error:
-            _log.error("cannot write to %r: %s", self.partition, error)
-            return error_after_failed_append(ErrorCode(error.code))
-        if effects.producer is not None:
-            self.state.on_transactional_append(records, effects.producer.producer_id)
+        for records, entries in _batches(effects):
+            try:
+                self._appended_to = append_records(self._broker, self.partition, records, options, guard)
+            except (LogError, PartitionUnavailable) as error:
+                _log.info("%r refused %d records: %s", self.partition, len(records), error)
+                return ErrorCode(error.code)
+            except Exception:  # ours: a record that cannot be built
+                _log.exception("%d records cannot be written to %r", len(records), self.partition)
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            self.state.on_appended(entries, effects.producer)
         return None
 
     def _answer_when_committed(self, effects: Effects) -> None:
@@ -274,17 +287,16 @@ class _ActiveShard:
         for request_id, message in effects.responses:
             found = self.requests.pop(request_id, None)
             if found is not None:
-                found[1](message)
+                _tell(found, message)
 
     def _refuse(self, effects: Effects, error: ErrorCode) -> None:
         for request_id, _ in effects.responses:
             found = self.requests.pop(request_id, None)
             if found is not None:
-                request, answer = found
-                answer(refusal(request, error))
+                _tell(found, refusal(found.message, error))
 
     def _tick(self) -> None:
-        self.carry_out(self.state.tick(self._coordinator.now()))
+        self.run(partial(self.state.tick, self._coordinator.now()))
 
     def drop(self, error: ErrorCode) -> None:
         """No longer ours: answer whoever waits."""
@@ -294,16 +306,33 @@ class _ActiveShard:
         self._is_dropped = True
         self._wake_up.at(None)
         waiting, self.requests = self.requests, {}
-        for request, answer in waiting.values():
-            answer(refusal(request, error))
+        for request in waiting.values():
+            _tell(request, refusal(request.message, error))
 
 
-def _batches(effects: Effects) -> Iterator[Sequence[Record]]:
-    """One batch, unless each record stands for itself."""
-    records = effects.records
-    size = max(len(records), 1) if effects.atomic else _RECORDS_PER_BATCH
-    for first in range(0, len(records), size):
-        yield records[first : first + size]
+def _tell(request: _Request, message: Message) -> None:
+    """Answer, whatever happens: others wait for their turn."""
+    try:
+        request.answer(message)
+    except Exception:
+        _log.exception("%r cannot be answered", request.call)
+        try:
+            request.answer(refusal(request.message, ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception:
+            _log.exception("%r cannot be refused either", request.call)
+            with contextlib.suppress(RuntimeError):  # it was answered, but something after that failed
+                request.call.slot.close("the answer cannot be written")
+
+
+def _batches(effects: Effects) -> Iterator[tuple[Sequence[Record], Sequence[Entry]]]:
+    """One batch, unless each record stands for itself. With each, what takes effect with it."""
+    if effects.atomic:
+        if effects.records:
+            yield effects.records, effects.entries
+        return
+    for first in range(0, len(effects.records), _RECORDS_PER_BATCH):
+        last = first + _RECORDS_PER_BATCH
+        yield effects.records[first:last], effects.entries[first:last]
 
 
 def _config_of(broker: Broker) -> GroupConfig:

@@ -2,6 +2,9 @@
 
 The shards are pure (`moldau.transactions`); this carries out their effects: appends their records, tells them when
 these are committed, writes the markers that end a transaction, and wakes them when something is due.
+
+Invariant: one request's trouble is its own. A record that cannot be written, or an answer that cannot be encoded, is an
+error to the client that asked; it keeps nobody else from an answer, and the shard from no wake-up.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.coordinator_log import read_batches
 from moldau.broker.coordinator_shards import LedShards, Loading, append_records, when_committed
@@ -25,12 +28,14 @@ from moldau.transactions import (
     Effects,
     Now,
     RequestContext,
+    Response,
     TopicPartition,
     TransactionRequest,
     TransactionShard,
     TxnMarker,
 )
 from moldau.transactions.config import transaction_config
+from moldau.transactions.replies import refusal
 from moldau.wire import ErrorCode, Struct
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TOPIC = "__transaction_state"
+_WAKE_AFTER_FAILURE_MS = 500
 
 Answer = Callable[[Struct], None]
 
@@ -120,7 +126,7 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Give a request to the shard of the id; `answer` is called with its response, now or later.
 
-        Anything but NONE: there is no shard for the id here, and `answer` will not be called.
+        Anything but NONE: there is no shard for the id here, or it failed, and `answer` will not be called.
         """
         index = self._shards.partition_for(transactional_id)
         shard = self._shards.get(index)
@@ -129,13 +135,12 @@ class TransactionCoordinator:
         self._next_request_id += 1
         offsets_partition = self._broker.groups.partition_for(group_id) if group_id else -1
         context = RequestContext(self._next_request_id, api_version, offsets_partition)
-        shard.answers[context.request_id] = answer
         try:
             effects = shard.state.handle(request, context, now_of(self._broker))
-        except Exception:  # half done: what the shard believes is not in the log. The caller answers.
-            del shard.answers[context.request_id]
-            self._shards.reload(shard, ErrorCode.NOT_COORDINATOR)
-            raise
+        except Exception:  # ours. State changes when records are committed: nothing has changed for anybody.
+            _log.exception("%s of %r failed", type(request).__name__, transactional_id)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        shard.answers[context.request_id] = _Request(request, api_version, answer)
         shard.carry_out(effects)
         self._broker.producer_ids.prefetch()
         return ErrorCode.NONE
@@ -149,6 +154,14 @@ def now_of(broker: Broker) -> Now:
     return Now(broker.clock.monotonic_ms(), broker.clock.wall_ms())
 
 
+class _Request(NamedTuple):
+    """Not answered yet."""
+
+    message: TransactionRequest
+    api_version: int
+    answer: Answer
+
+
 class _ActiveShard:
     """A shard, its partition, its timer, and the requests it has not answered."""
 
@@ -158,7 +171,7 @@ class _ActiveShard:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.state = state
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, _Request] = {}
         self._wake_up = WakeUp(broker.wheel, self._tick)
         self._is_dropped = False
         self._pending: deque[Effects] = deque()
@@ -182,9 +195,7 @@ class _ActiveShard:
         for append in effects.appends:
             self._append(append)
         for response in effects.responses:
-            answer = self.answers.pop(response.request_id, None)
-            if answer is not None:
-                answer(response.message)
+            self._answer(response)
         for marker in effects.markers:
             self._write_markers(marker)
         for abandoned in effects.abandoned:
@@ -192,11 +203,29 @@ class _ActiveShard:
                 "%s: no marker for %s: %s", abandoned.transactional_id, abandoned.partition, abandoned.error.name
             )
 
+    def _answer(self, response: Response) -> None:
+        """Whatever happens: others wait for their turn."""
+        request = self.answers.pop(response.request_id, None)
+        if request is None:
+            return
+        try:
+            request.answer(response.message)
+        except Exception:
+            _log.exception("a %s cannot be answered", type(request.message).__name__)
+            try:
+                request.answer(refusal(request.message, request.api_version, ErrorCode.UNKNOWN_SERVER_ERROR))
+            except Exception:
+                _log.exception("nor can it be refused")
+
     def _append(self, append: Append) -> None:
         try:
             end_offset = append_records(self._broker, self.partition, append.records)
         except (PartitionUnavailable, LogError) as error:
             self._on_append(append.token, ErrorCode(error.code))
+            return
+        except Exception:  # ours: a record that cannot be built
+            _log.exception("%d records cannot be written to %r", len(append.records), self.partition)
+            self._on_append(append.token, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
 
         def then(is_committed: bool) -> None:
@@ -227,16 +256,24 @@ class _ActiveShard:
         if gone:
             now = now_of(self._broker)
             self.carry_out(self.state.on_partitions_deleted(marker.transactional_id, marker.token, gone, now))
-        self._markers.write(wanted, there, on_results)
+        try:
+            self._markers.write(wanted, there, on_results)
+        except Exception:  # ours. The transaction must end all the same: what was not heard of is tried again.
+            _log.exception("markers of %r cannot be written", marker.transactional_id)
+            on_results(dict.fromkeys(there, ErrorCode.NETWORK_EXCEPTION))
 
     def _tick(self) -> None:
-        self.carry_out(self.state.tick(now_of(self._broker)))
+        try:
+            effects = self.state.tick(now_of(self._broker))
+        except Exception:  # ours. The shard must be woken all the same: others wait for it.
+            _log.exception("a timer of %r failed", self.partition)
+            self._wake_up.at(self._broker.clock.monotonic_ms() + _WAKE_AFTER_FAILURE_MS)
+        else:
+            self.carry_out(effects)
 
     def drop(self, error: ErrorCode) -> None:
         """No longer ours: answer whoever waits. `resign` knows the error: leadership is the only reason here."""
         for response in self.state.resign().responses:
-            answer = self.answers.pop(response.request_id, None)
-            if answer is not None:
-                answer(response.message)
+            self._answer(response)
         self._is_dropped = True
         self._wake_up.at(None)

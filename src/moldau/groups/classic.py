@@ -14,7 +14,7 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from moldau.groups import embedded
@@ -82,6 +82,19 @@ class ClassicGroup:
     awaiting_sync: dict[str, int] = field(default_factory=dict)
     support: Counter[str] = field(default_factory=Counter)
     """How many members speak each protocol."""
+
+    def copy(self) -> ClassicGroup:
+        """With members of its own: what is done to one is not done to the other."""
+        return replace(
+            self,
+            members={member_id: replace(member) for member_id, member in self.members.items()},
+            static_members=dict(self.static_members),
+            pending_members=set(self.pending_members),
+            pending_sync=set(self.pending_sync),
+            awaiting_join=dict(self.awaiting_join),
+            awaiting_sync=dict(self.awaiting_sync),
+            support=self.support.copy(),
+        )
 
     @property
     def is_empty(self) -> bool:

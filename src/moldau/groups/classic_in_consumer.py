@@ -97,7 +97,7 @@ def join_consumer_group(
 
 def sync(state: ShardState, group: ConsumerGroup, request: m.SyncGroupRequest, context: RequestContext) -> None:
     member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-    protocol_name, metadata = classic.protocols[0]
+    protocol_name = classic.protocols[0][0]
     if request.protocol_type not in {None, embedded.PROTOCOL_TYPE} or request.protocol_name not in {
         None,
         protocol_name,
@@ -108,12 +108,13 @@ def sync(state: ShardState, group: ConsumerGroup, request: m.SyncGroupRequest, c
         raise GroupFailure(ErrorCode.REBALANCE_IN_PROGRESS)
     state.cancel(TimerKind.CONSUMER_SYNC, group.group_id, member.member_id)
     restart_session(state, group, member)
+    version = embedded.assignment_version(metadata for _, metadata in classic.protocols)
     state.respond(
         context.request_id,
         m.SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=embedded.encode_assignment(member.assigned, state.image, embedded.version_of(metadata)),
+            assignment=embedded.encode_assignment(member.assigned, state.image, version),
         ),
     )
 

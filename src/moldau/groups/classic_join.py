@@ -24,6 +24,7 @@ from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.effects import GroupFailure, RequestContext
 from moldau.groups.state import ShardState
 from moldau.groups.timers import TimerKind
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -49,6 +50,7 @@ def join_group(state: ShardState, request: m.JoinGroupRequest, context: RequestC
     if group is None:
         if request.member_id:
             raise GroupFailure(ErrorCode.UNKNOWN_MEMBER_ID)
+        save(state, request.group_id)
         group = ClassicGroup(request.group_id, state_timestamp_ms=state.now.wall_ms)
         state.groups[request.group_id] = group
         write_metadata(state, group)  # a group that exists survives a reload, even while its first members still join
@@ -174,6 +176,8 @@ def _replace_static(
     member_id: str,
 ) -> None:
     """A static member came back as a new process. In a Stable group nothing needs to move."""
+    if group.state is ClassicState.STABLE:
+        save(state, group.group_id)
     former_leader_id = group.leader_id or ""
     fail_waiting(state, group, former_id, ErrorCode.FENCED_INSTANCE_ID)
     state.cancel(TimerKind.CLASSIC_SESSION, group.group_id, former_id)

@@ -11,6 +11,7 @@ from moldau.groups.classic import ClassicGroup, ClassicMember, ClassicState
 from moldau.groups.records import encode_entry
 from moldau.groups.state import ShardState
 from moldau.groups.timers import Timer, TimerKind
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -80,6 +81,7 @@ def finish_sync(state: ShardState, group: ClassicGroup, assignments: dict[str, b
 
 def write_metadata(state: ShardState, group: ClassicGroup) -> None:
     """Not applied like other records: the group in memory is already what the record says."""
+    assert group.group_id in state.savepoints, "what is written must have been saved"
     state.records.append(encode_entry(*group.to_record()))
 
 
@@ -161,6 +163,9 @@ def on_timer(state: ShardState, timer: Timer) -> None:
     group = state.classic_group(timer.key.group_id)
     if group is None:
         return
+    # A session that ends writes only if nobody is left; the others may empty the group at once.
+    if timer.key.kind is not TimerKind.CLASSIC_SESSION or len(group.members) <= 1:
+        save(state, group.group_id)
     if timer.key.kind is TimerKind.CLASSIC_SESSION:
         _on_session_end(state, group, timer.key.member_id)
     elif timer.key.kind is TimerKind.CLASSIC_INITIAL_JOIN:

@@ -20,6 +20,7 @@ from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.effects import GroupFailure, RequestContext
 from moldau.groups.state import ShardState
 from moldau.groups.timers import TimerKind
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -43,6 +44,8 @@ def sync_group(state: ShardState, request: m.SyncGroupRequest, context: RequestC
         raise GroupFailure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is ClassicState.PREPARING_REBALANCE:
         raise GroupFailure(ErrorCode.REBALANCE_IN_PROGRESS)
+    if group.state is ClassicState.COMPLETING_REBALANCE and member.member_id == group.leader_id:
+        save(state, group.group_id)
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         state.cancel(TimerKind.CLASSIC_SYNC, group.group_id)
@@ -85,6 +88,8 @@ def leave_group(state: ShardState, request: m.LeaveGroupRequest, context: Reques
         return
     results = []
     size_before = 0 if group is None else len(group.members)
+    if size_before <= len(request.members):
+        save(state, request.group_id)
     for identity in request.members:
         error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave(state, group, identity)
         results.append(

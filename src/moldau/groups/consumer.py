@@ -127,6 +127,23 @@ class ConsumerGroup:
     regex_resolution_pending: bool = False
     deliveries: dict[str, Delivery] = field(default_factory=dict)
 
+    def copy(self) -> ConsumerGroup:
+        """Members are values, and shared; soft state about the delivery of assignments is shared too."""
+        return replace(
+            self,
+            members=dict(self.members),
+            target=dict(self.target),
+            resolved_regexes=dict(self.resolved_regexes),
+            static_members=dict(self.static_members),
+            owners=dict(self.owners),
+            assignors=self.assignors.copy(),
+            regex_subscribers=self.regex_subscribers.copy(),
+            name_subscribers=self.name_subscribers.copy(),
+            regex_topics=self.regex_topics.copy(),
+            classic_support=self.classic_support.copy(),
+            deliveries=dict(self.deliveries),
+        )
+
     @property
     def is_empty(self) -> bool:
         return not self.members

@@ -35,6 +35,7 @@ from moldau.groups.delivery import Delivery
 from moldau.groups.effects import GroupFailure, RequestContext
 from moldau.groups.records import Epochs, TopicPartition, by_topic
 from moldau.groups.state import ShardState
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
@@ -248,6 +249,7 @@ def _enter_group(state: ShardState, group_id: str, seen: ConsumerGroup) -> Consu
             migration.upgrade(state, group, seen)
         group = state.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
+        save(state, group_id)
         group = seen
         state.groups[group_id] = group
     return group

@@ -40,6 +40,13 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+class Entry(NamedTuple):
+    """A record as messages; a value of None is a tombstone."""
+
+    key: Message
+    value: Message | None
+
+
 class Response(NamedTuple):
     request_id: int
     message: Message
@@ -70,8 +77,9 @@ class Effects:
     """What the broker does next, in this order: append `records` as one batch; once that batch and all before it are
     committed (high watermark), send `responses`; call `tick` at `next_deadline_ms`.
 
-    Responses without records wait for the earlier batches too: they may tell of state that is not committed yet. When
-    an append fails, the broker drops the shard, answers everything held back with an error, and loads the shard anew.
+    Responses without records wait for the earlier batches too: they may tell of state that is not committed yet. Once
+    the records are in the log, `GroupShard.on_appended` lets those take effect that have not yet. When an append
+    fails, `GroupShard.on_append_failed` takes back what the event did; its effects are carried out instead of these.
     """
 
     records: tuple[Record, ...] = ()
@@ -80,11 +88,14 @@ class Effects:
     next_deadline_ms: float | None = None
     """On the monotonic clock; None: nothing is pending."""
     producer: Producer | None = None
-    """Set: the records are transactional. They are not applied yet: call `GroupShard.on_transactional_append` once
-    they are in the log. A failed append (a fenced producer) then costs nothing but an error response.
-    """
+    """Set: the records are transactional."""
+    entries: tuple[Entry, ...] = ()
+    """Those records (committed offsets and their tombstones) that take effect once they are in the log."""
     atomic: bool = True
-    """False: the records may be split over several batches (clean-up; each record stands for itself)."""
+    """False: the records may be split over several batches (clean-up; each record stands for itself, and is among
+    `entries`)."""
+    failures: tuple[Exception, ...] = ()
+    """Mistakes in our own code, for the broker's log. What the event did so far was taken back."""
 
 
 class GroupFailure(Exception):

@@ -27,6 +27,17 @@ def version_of(data: bytes) -> int:
     return min(version, m.ConsumerProtocolSubscription.last_version)
 
 
+def assignment_version(subscriptions: Iterable[bytes]) -> int:
+    """The version in which a member with these subscriptions, one per protocol it speaks, reads assignments. What
+    cannot be read is passed over: the coordinator looks at no more than one of them when a member joins."""
+    for data in subscriptions:
+        try:
+            return version_of(data)
+        except MalformedFrame:
+            continue
+    return 0
+
+
 def decode_subscription(data: bytes) -> m.ConsumerProtocolSubscription:
     """MalformedFrame when it is none. Clients may append fields of their own: trailing bytes are ignored."""
     return decode_prefix(m.ConsumerProtocolSubscription, version_of(data), data, 2)[0]

@@ -14,7 +14,7 @@ from moldau.groups.classic import ClassicGroup, ClassicState
 from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.offsets import NO_EXPIRY, CommittedOffset
 from moldau.groups.records import offset_key
-from moldau.groups.replay import emit
+from moldau.groups.replay import emit_later
 from moldau.groups.state import Group, ShardState
 from moldau.groups.timers import TimerKind
 from moldau.wire.primitives import ZERO_UUID
@@ -51,19 +51,19 @@ def delete_topic_offsets(state: ShardState, topics: Iterable[tuple[str, bytes]])
         if key.topic in deleted and topic_id in {ZERO_UUID, deleted[key.topic]}
     }
     for key in doomed:
-        emit(state, offset_key(*key), None)
+        emit_later(state, offset_key(*key), None)
 
 
 def _expire_group(state: ShardState, group: Group) -> bool:
     """True when the group is done with for this round."""
     group_id = group.group_id
-    may_expire = not _keeps_offsets(group)
-    if may_expire:
-        for topic, index in _expired(state, group):
-            if len(state.records) >= _RECORDS_PER_STEP:
-                return False
-            emit(state, offset_key(group_id, topic, index), None)
-    bare = not state.offsets.has_committed(group_id) and not state.offsets.has_open_transactions(group_id)
+    expired = [] if _keeps_offsets(group) else _expired(state, group)
+    for topic, index in expired:
+        if len(state.records) >= _RECORDS_PER_STEP:
+            return False
+        emit_later(state, offset_key(group_id, topic, index), None)
+    committed = sum(map(len, state.offsets.topics_of(group_id).values()))
+    bare = len(expired) == committed and not state.offsets.has_open_transactions(group_id)
     pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
     if bare and not pending and group.is_empty:
         migration.erase_group(state, group)

@@ -26,6 +26,7 @@ from moldau.groups.metadata import subscription_hash
 from moldau.groups.records import TopicPartition, target_assignment_value
 from moldau.groups.replay import emit
 from moldau.groups.state import Group, ShardState
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.primitives import MalformedFrame
@@ -34,6 +35,7 @@ from moldau.wire.primitives import MalformedFrame
 def erase_group(state: ShardState, group: Group) -> None:
     """Tombstones for everything a group has written, except its offsets. Kafka's order: parts before the whole."""
     group_id = group.group_id
+    save(state, group_id)
     state.timers.cancel_group(group_id)
     if isinstance(group, ClassicGroup):
         emit(state, m.GroupMetadataKey(group=group_id), None)
@@ -76,6 +78,7 @@ def upgraded(state: ShardState, group: ClassicGroup) -> ConsumerGroup:
 def upgrade(state: ShardState, classic: ClassicGroup, consumer: ConsumerGroup) -> None:
     """Replace a classic group by what `upgraded` made of it. Its members are told to join again."""
     group_id = classic.group_id
+    save(state, group_id)
     for member_id in tuple(classic.members):
         fail_waiting(state, classic, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
     erase_group(state, classic)
@@ -169,6 +172,7 @@ def _as_classic_group(state: ShardState, group: ConsumerGroup, leaving: Collecti
         assert member.classic is not None
         protocols = member.classic.protocols
         target = group.target.get(member.member_id, frozenset())
+        version = embedded.assignment_version(metadata for _, metadata in protocols)
         made.add(
             ClassicMember(
                 member.member_id,
@@ -178,7 +182,7 @@ def _as_classic_group(state: ShardState, group: ConsumerGroup, leaving: Collecti
                 member.rebalance_timeout_ms,
                 member.classic.session_timeout_ms,
                 protocols,
-                embedded.encode_assignment(target, state.image, embedded.version_of(protocols[0][1])),
+                embedded.encode_assignment(target, state.image, version),
             ),
             embedded.PROTOCOL_TYPE,
         )

@@ -5,6 +5,8 @@ and tools, generation -1). A member of a consumer group that is an epoch behind 
 since then. OffsetCommit v2-4 may carry a retention time; v9+ is needed by members of the new protocol; v10 names
 topics by id. The broker's handler resolves ids to names and the other way round; OffsetFetch comes as groups (the
 form of v8+).
+
+What is committed or deleted takes effect once its records are in the log, so that a failed append changes nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ from moldau.groups.classic_rebalance import restart_session
 from moldau.groups.consumer import ConsumerGroup
 from moldau.groups.effects import GroupFailure, Producer, RequestContext
 from moldau.groups.offsets import NO_EXPIRY, CommittedOffset
-from moldau.groups.records import encode_entry, offset_key
-from moldau.groups.replay import emit
+from moldau.groups.records import offset_key
+from moldau.groups.replay import emit_later
 from moldau.groups.state import Group, ShardState
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.primitives import ZERO_UUID
 
 _NO_RETENTION = -1
+_LATEST_MS = 2**63 - 1  # what a record can say
 _GROUP_ERRORS_VERSION = 9
 _CONSUMER_PROTOCOL_VERSION = 9
 _NO_OFFSET = -1
@@ -43,12 +46,12 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
             topic_id = _topic_id(state, topic.name, topic.topic_id)
             for partition in topic.partitions:
                 check(topic_id, partition.partition_index)
-    group = _group_for_commit(state, request.group_id)
+    group = state.groups.get(request.group_id)
     if isinstance(group, ClassicGroup) and group.state in {ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}:
         restart_session(state, group, group.members[request.member_id])  # a commit shows that the member lives
     now_ms = state.now.wall_ms
     retention_ms = request.retention_time_ms
-    expiry_ms = NO_EXPIRY if retention_ms == _NO_RETENTION else now_ms + retention_ms
+    expiry_ms = NO_EXPIRY if retention_ms == _NO_RETENTION else min(now_ms + retention_ms, _LATEST_MS)
     results = []
     for topic in request.topics:
         partitions = []
@@ -64,7 +67,7 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
                 if expiry_ms == NO_EXPIRY:  # the record version with an expiry time has neither of these
                     value.leader_epoch = partition.committed_leader_epoch
                     value.topic_id = _topic_id(state, topic.name, topic.topic_id)
-                emit(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
+                emit_later(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
             partitions.append(
                 m.OffsetCommitResponse.OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
@@ -79,11 +82,9 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
 
 
 def commit_transactional_offsets(state: ShardState, request: m.TxnOffsetCommitRequest, context: RequestContext) -> None:
-    """The records are returned, not applied: see `Effects.producer`."""
     if not request.group_id:
         raise GroupFailure(ErrorCode.INVALID_GROUP_ID)
     _check_transactional_committer(state, request)
-    _group_for_commit(state, request.group_id)
     results = []
     for topic in request.topics:
         partitions = []
@@ -96,8 +97,7 @@ def commit_transactional_offsets(state: ShardState, request: m.TxnOffsetCommitRe
                     metadata=partition.committed_metadata or "",
                     commit_timestamp=state.now.wall_ms,
                 )
-                key = offset_key(request.group_id, topic.name, partition.partition_index)
-                state.records.append(encode_entry(key, value))
+                emit_later(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
             partitions.append(
                 m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
@@ -150,28 +150,19 @@ def delete_all_offsets(state: ShardState, group_id: str) -> None:
         (topic, index) for topic, partitions in state.offsets.topics_of(group_id).items() for index in partitions
     ]
     for topic, index in dict.fromkeys((*committed, *state.offsets.open_partitions(group_id))):
-        emit(state, offset_key(group_id, topic, index), None)
+        emit_later(state, offset_key(group_id, topic, index), None)
 
 
 def _delete_offset(state: ShardState, group_id: str, topic: str, partition: int) -> None:
     offsets = state.offsets
     if offsets.get(group_id, topic, partition) is not None or offsets.is_pending(group_id, topic, partition):
-        emit(state, offset_key(group_id, topic, partition), None)
+        emit_later(state, offset_key(group_id, topic, partition), None)
 
 
 def _commit_check(state: ShardState, request: m.OffsetCommitRequest, context: RequestContext) -> None:
     if request.group_id not in state.groups and request.generation_id_or_member_epoch >= 0:
         known = context.api_version >= _GROUP_ERRORS_VERSION
         raise GroupFailure(ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION)
-
-
-def _group_for_commit(state: ShardState, group_id: str) -> Group:
-    """The group, made if need be: a simple consumer only stores offsets under its name."""
-    group = state.groups.get(group_id)
-    if group is None:
-        group = ClassicGroup(group_id, state_timestamp_ms=state.now.wall_ms)
-        state.groups[group_id] = group
-    return group
 
 
 class _Committer(NamedTuple):

@@ -8,9 +8,8 @@ and streams groups) are left alone: they decode to None and stay in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from moldau.groups.effects import Record
+from moldau.groups.effects import Entry, Record
 from moldau.wire import messages as m
 from moldau.wire.codec import decode
 from moldau.wire.internal import decode_value, encode_key, encode_value, prefix_of
@@ -38,13 +37,6 @@ _KEYS = {
     8: ("ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue"),
     16: ("ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue"),
 }
-
-
-class Entry(NamedTuple):
-    """A record as messages; a value of None is a tombstone."""
-
-    key: Message
-    value: Message | None
 
 
 def encode_entry(key: Message, value: Message | None) -> Record:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from moldau.groups.classic import ClassicGroup, group_from_record
 from moldau.groups.consumer import ConsumerGroup
+from moldau.groups.effects import Entry
 from moldau.groups.offsets import CommittedOffset, OffsetKey
-from moldau.groups.records import Entry, encode_entry
+from moldau.groups.records import encode_entry
 from moldau.groups.state import ShardState
+from moldau.groups.undo import save
 from moldau.wire import messages as m
 from moldau.wire.message import Message
 
@@ -22,9 +24,17 @@ NO_PRODUCER = -1
 
 
 def emit(state: ShardState, key: Message, value: Message | None) -> None:
-    """Write a record and let it take effect."""
+    """Write a record about a group and let it take effect."""
+    group_id: str = key.group if isinstance(key, m.GroupMetadataKey) else key.group_id  # type: ignore[attr-defined]  # as below
+    save(state, group_id)
     state.records.append(encode_entry(key, value))
     apply(state, Entry(key, value))
+
+
+def emit_later(state: ShardState, key: m.OffsetCommitKey, value: m.OffsetCommitValue | None) -> None:
+    """Write a record that takes effect once it is in the log (`GroupShard.on_appended`)."""
+    state.records.append(encode_entry(key, value))
+    state.entries.append(Entry(key, value))
 
 
 def apply(state: ShardState, entry: Entry, producer_id: int = NO_PRODUCER) -> None:

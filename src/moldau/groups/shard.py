@@ -8,6 +8,8 @@ Invariants
 - Every call takes the time and returns effects; nothing happens in between.
 - What is durable changes only through records returned in effects (or replayed); a shard loaded from the log has the
   same offsets, consumer groups, and classic groups as of their last stable generation.
+- Records that cannot be written cost nobody anything but the request, or the timer, they belong to: what it did is
+  taken back (`undo`). The same holds if a handler fails for a mistake of ours.
 - Every request handed in is answered exactly once, at once or later; `on_unloaded` answers what still waits.
 """
 
@@ -31,18 +33,19 @@ from moldau.groups.config import NO_OVERRIDES, GroupConfig, GroupOverrides
 from moldau.groups.consumer import ConsumerGroup, MemberState
 from moldau.groups.consumer_regexes import apply_resolution
 from moldau.groups.consumer_steps import restart_session, watch_revocation
-from moldau.groups.effects import Effects, GroupFailure, Now, Record, RequestContext
+from moldau.groups.effects import Effects, Entry, GroupFailure, Now, Producer, RequestContext
 from moldau.groups.metadata import MetadataImage, TopicsDelta
 from moldau.groups.records import decode_entry
-from moldau.groups.refusals import refusal
+from moldau.groups.refusals import error_after_failed_append, refusal
 from moldau.groups.replay import NO_PRODUCER, apply
 from moldau.groups.state import ShardState
 from moldau.groups.timers import Timer, TimerKind
+from moldau.groups.undo import undo
 from moldau.seams.randomness import Random
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
 
-_RECORDS_PER_TICK = 500
+_TIMERS_PER_TICK = 200
 
 _HANDLERS: Mapping[str, Callable[[ShardState, Any, RequestContext], None]] = {
     "JoinGroupRequest": classic_join.join_group,
@@ -96,10 +99,17 @@ class GroupShard:
         """A marker of this producer is in the log: while loading, and after the broker wrote one (WriteTxnMarkers)."""
         self._state.offsets.end_transaction(producer_id, committed)
 
-    def on_transactional_append(self, records: Iterable[Record], producer_id: int) -> None:
-        """The records of effects with a `producer` are in the log."""
-        for record in records:
-            self.replay(record.key, record.value, producer_id)
+    def on_appended(self, entries: Iterable[Entry], producer: Producer | None) -> None:
+        """Records are in the log: those of `Effects.entries` among them take effect now."""
+        producer_id = NO_PRODUCER if producer is None else producer.producer_id
+        for entry in entries:
+            apply(self._state, entry, producer_id)
+
+    def on_append_failed(self, error: ErrorCode) -> Effects:
+        """The records of the last event could not be written. What it did is taken back; these effects, without
+        records, are carried out instead of its own."""
+        undo(self._state, error_after_failed_append(error))
+        return self._finish()
 
     def on_loaded(self, now: Now) -> Effects:
         """The log was replayed to its end: start sessions and expiry. Members have a whole session to make themselves
@@ -139,24 +149,32 @@ class GroupShard:
         handler = _HANDLERS.get(type(request).__name__)
         if handler is None:
             raise TypeError(f"{type(request).__name__} is not a request to a group coordinator")
+        state.request = (context.request_id, request)
         try:
-            handler(state, request, context)
-        except GroupFailure as failure:
-            # Handlers refuse before they change anything; a refusal after records were written would lose them.
-            if state.records:
-                raise AssertionError(f"{type(request).__name__} was refused half-way") from failure
-            state.respond(context.request_id, refusal(request, failure.error, failure.message))
+            _handle(handler, state, request, context)
+        except Exception as failure:
+            undo(state, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return self._finish(failures=(failure,))
         return self._finish()
 
     def tick(self, now: Now) -> Effects:
-        """Do what is due. When there is much of it, `next_deadline_ms` is already past: tick again after the append."""
+        """Do what is due, up to the first timer that writes: if its records cannot be written, no other is concerned.
+        When there is more to do, `next_deadline_ms` is already past: tick again after the append."""
         state = self._begin(now)
-        while len(state.records) < _RECORDS_PER_TICK:
+        failures = []
+        for _ in range(_TIMERS_PER_TICK):
             timer = state.timers.pop_due(now.monotonic_ms)
             if timer is None:
                 break
-            _on_timer(state, timer)
-        return self._finish()
+            state.timer, state.savepoints = timer, {}
+            try:
+                _on_timer(state, timer)
+            except Exception as failure:
+                failures.append(failure)
+                undo(state, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if state.records:
+                break
+        return self._finish(failures=tuple(failures))
 
     def on_metadata(self, image: MetadataImage, delta: TopicsDelta, now: Now) -> Effects:
         """The cluster metadata changed. Groups look at their topics with the next heartbeat."""
@@ -193,9 +211,13 @@ class GroupShard:
         state.responses = []
         state.regex_resolutions = []
         state.producer = None
+        state.entries = []
+        state.savepoints = {}
+        state.request = None
+        state.timer = None
         return state
 
-    def _finish(self, *, atomic: bool = True) -> Effects:
+    def _finish(self, *, atomic: bool = True, failures: tuple[Exception, ...] = ()) -> Effects:
         state = self._state
         return Effects(
             tuple(state.records),
@@ -203,8 +225,25 @@ class GroupShard:
             tuple(state.regex_resolutions),
             state.timers.next_deadline_ms(),
             state.producer,
+            tuple(state.entries),
             atomic,
+            failures,
         )
+
+
+def _handle(
+    handler: Callable[[ShardState, Any, RequestContext], None],
+    state: ShardState,
+    request: Message,
+    context: RequestContext,
+) -> None:
+    try:
+        handler(state, request, context)
+    except GroupFailure as failure:
+        # Handlers refuse before they change anything; a refusal after records were written would lose them.
+        if state.records:
+            raise AssertionError(f"{type(request).__name__} was refused half-way") from failure
+        state.respond(context.request_id, refusal(request, failure.error, failure.message))
 
 
 def _on_timer(state: ShardState, timer: Timer) -> None:

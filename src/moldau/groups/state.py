@@ -8,19 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from moldau.groups.classic import ClassicGroup
 from moldau.groups.config import GroupConfig, GroupOverrides
 from moldau.groups.consumer import ConsumerGroup
-from moldau.groups.effects import GroupFailure, Now, Producer, Record, RegexResolution, RequestContext, Response
+from moldau.groups.effects import (
+    Entry,
+    GroupFailure,
+    Now,
+    Producer,
+    Record,
+    RegexResolution,
+    RequestContext,
+    Response,
+)
 from moldau.groups.metadata import MetadataImage
 from moldau.groups.offsets import OffsetStore
-from moldau.groups.timers import TimerKey, TimerKind, Timers
+from moldau.groups.timers import Deadlines, Timer, TimerKey, TimerKind, Timers
 from moldau.seams.randomness import Random
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
 
 Group = ClassicGroup | ConsumerGroup
+
+
+class Savepoint(NamedTuple):
+    """A group before the event at hand changed it."""
+
+    group: Group | None
+    """None: there was none."""
+    timers: Deadlines
 
 
 @dataclass(slots=True)
@@ -45,6 +63,15 @@ class ShardState:
     responses: list[Response] = field(default_factory=list)
     regex_resolutions: list[RegexResolution] = field(default_factory=list)
     producer: Producer | None = None
+    entries: list[Entry] = field(default_factory=list)
+    """Of `records`, those that take effect once they are in the log."""
+
+    # To take them back, see `undo`.
+    savepoints: dict[str, Savepoint] = field(default_factory=dict)
+    request: tuple[int, Message] | None = None
+    """The request at hand and its id; None: the event is none."""
+    timer: Timer | None = None
+    """The timer at hand."""
 
     def respond(self, request_id: int, message: Message) -> None:
         self.responses.append(Response(request_id, message))

@@ -1,15 +1,20 @@
 """Deadlines of a shard, by key. Time comes as an argument; nothing here looks at a clock.
 
 A group's members push their session deadline forward with every heartbeat, so moving a deadline later is the common
-case: it only changes the table, and the heap entry is corrected when it surfaces. The heap therefore holds about one
-entry per timer.
+case: it only changes the table, and the heap entry is corrected when it surfaces.
+
+Invariant: the heap holds at most about two entries per timer. Entries of timers that were cancelled or moved stay in it
+until they surface, or until they are the majority: then the heap is made anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+_SPARE_ENTRIES = 32  # of timers that are gone, whatever the number of those that are there
 
 
 class TimerKind(Enum):
@@ -36,13 +41,24 @@ class Timer(NamedTuple):
     """What the timer was set for (a generation, an epoch), to tell whether it still matters when it fires."""
 
 
+class _Deadline(NamedTuple):
+    ms: float
+    detail: tuple[int, ...]
+    sequence: int
+    """That of its latest entry in the heap."""
+
+
+Deadlines = Mapping[TimerKey, _Deadline]
+"""The timers of a group, to be restored."""
+
+
 class Timers:
     """At most one deadline per key; timers come due in deadline order, then in the order they were set."""
 
     __slots__ = ("_by_group", "_deadlines", "_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, tuple[float, tuple[int, ...]]] = {}
+        self._deadlines: dict[TimerKey, _Deadline] = {}
         self._by_group: dict[str, set[TimerKey]] = {}
         self._heap: list[tuple[float, int, TimerKey]] = []
         self._sequence = 0
@@ -53,14 +69,18 @@ class Timers:
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def all_keys(self) -> Collection[TimerKey]:
+        """All that are set, for tests and metrics."""
+        return self._deadlines.keys()
+
     def schedule(self, key: TimerKey, deadline_ms: float, *detail: int) -> None:
         """Set or replace the deadline of this key."""
         former = self._deadlines.get(key)
-        self._deadlines[key] = (deadline_ms, detail)
-        if former is None:
-            self._by_group.setdefault(key.group_id, set()).add(key)
-        if former is None or deadline_ms < former[0]:
-            self._push(deadline_ms, key)
+        if former is not None and deadline_ms >= former.ms:
+            self._deadlines[key] = _Deadline(deadline_ms, detail, former.sequence)
+            return
+        self._by_group.setdefault(key.group_id, set()).add(key)
+        self._push(key, deadline_ms, detail)
 
     def cancel(self, key: TimerKey) -> None:
         if self._deadlines.pop(key, None) is not None:
@@ -69,6 +89,16 @@ class Timers:
     def cancel_group(self, group_id: str) -> None:
         for key in self._by_group.pop(group_id, ()):
             del self._deadlines[key]
+
+    def of_group(self, group_id: str) -> Deadlines:
+        """As they are now, for `restore_group`."""
+        return {key: self._deadlines[key] for key in self._by_group.get(group_id, ())}
+
+    def restore_group(self, group_id: str, deadlines: Deadlines) -> None:
+        """Make the timers of a group what they were."""
+        self.cancel_group(group_id)
+        for key, (deadline_ms, detail, _) in deadlines.items():
+            self.schedule(key, deadline_ms, *detail)
 
     def next_deadline_ms(self) -> float | None:
         self._settle()
@@ -80,7 +110,7 @@ class Timers:
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         _, _, key = heappop(self._heap)
-        _, detail = self._deadlines.pop(key)
+        detail = self._deadlines.pop(key).detail
         self._forget(key)
         return Timer(key, detail)
 
@@ -90,18 +120,23 @@ class Timers:
         if not keys:
             del self._by_group[key.group_id]
 
-    def _push(self, deadline_ms: float, key: TimerKey) -> None:
+    def _push(self, key: TimerKey, deadline_ms: float, detail: tuple[int, ...]) -> None:
         self._sequence += 1
+        self._deadlines[key] = _Deadline(deadline_ms, detail, self._sequence)
         heappush(self._heap, (deadline_ms, self._sequence, key))
+        if len(self._heap) > 2 * len(self._deadlines) + _SPARE_ENTRIES:
+            self._heap = [(each.ms, each.sequence, key) for key, each in self._deadlines.items()]
+            heapify(self._heap)
 
     def _settle(self) -> None:
         """Make the top of the heap tell the truth: drop cancelled entries, move postponed ones."""
         while self._heap:
-            deadline_ms, _, key = self._heap[0]
+            deadline_ms, sequence, key = self._heap[0]
             current = self._deadlines.get(key)
-            if current is not None and current[0] == deadline_ms:
+            if current is None or current.sequence != sequence:
+                heappop(self._heap)
+            elif current.ms == deadline_ms:
                 return
-            heappop(self._heap)
-            # A later deadline has no entry of its own yet; an earlier one was pushed when it was set.
-            if current is not None and current[0] > deadline_ms:
-                self._push(current[0], key)
+            else:  # postponed, and this was its only entry
+                heappop(self._heap)
+                self._push(key, current.ms, current.detail)

@@ -16,6 +16,7 @@ from moldau.transactions.metadata import (
 )
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
+from moldau.wire.message import Struct
 
 AddPartitionsTransaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AddPartitionsResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -61,6 +62,23 @@ def add_partitions(
 ) -> AddPartitionsResult:
     error = _known(error, api_version, _FENCED_SINCE)
     return verified_partitions(request, dict.fromkeys(partitions_of(request), error))
+
+
+def refusal(
+    request: m.InitProducerIdRequest | AddPartitionsTransaction | m.AddOffsetsToTxnRequest | m.EndTxnRequest,
+    api_version: int,
+    error: ErrorCode,
+) -> Struct:
+    """The response to `request` that says `error`."""
+    match request:
+        case m.InitProducerIdRequest():
+            return init_producer_id(api_version, error, None)
+        case m.EndTxnRequest():
+            return end_txn(api_version, error, None)
+        case m.AddOffsetsToTxnRequest():
+            return add_offsets(api_version, error, None)
+        case _:
+            return add_partitions(api_version, request, error)
 
 
 def verified_partitions(

@@ -325,8 +325,8 @@ class TransactionShard:
         *,
         is_fence: bool = False,
     ) -> None:
+        record = records.encode(new, self.transaction_version)  # first: should it fail, nothing has changed
         transaction.pending = new
-        record = records.encode(new, self.transaction_version)
         in_flight = InFlight((new.transactional_id,), waiting, is_fence)
         self._send_append(in_flight, (record,), new.timeout_ms, effects)
 
