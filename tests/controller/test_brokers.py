@@ -309,3 +309,17 @@ def test_producer_ids_come_in_blocks_and_never_twice(world: World) -> None:
     assert allocate(0, 12345).error_code == ErrorCode.STALE_BROKER_EPOCH
     world.image = replace(world.image, next_producer_id=(1 << 63) - 500)
     assert allocate(0, world.image.brokers[0].epoch).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_broker_whose_last_directory_failed_is_fenced(world: World) -> None:
+    """A record that lists no directories says nothing about them: it would stay electable."""
+    world.create_assigned("t", [0, 1])
+    everything = list(world.image.brokers[0].directories)
+    assert everything
+    assert world.heartbeat(0, offline=everything).is_fenced
+    assert world.image.brokers[0].fenced
+    assert world.partition("t").leader == 1
+    before = world.offset
+    assert world.heartbeat(0, offline=everything).is_fenced, "and stays it"
+    assert world.offset == before
+    assert world.heartbeat(0, offline=everything, want_shut_down=True).should_shut_down

@@ -12,6 +12,7 @@ A node of its own is a quorum of one and goes the same way, without waiting for 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -36,8 +37,10 @@ from moldau.broker.registration import BrokerLifecycle, clean_shutdown_epoch, re
 from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
-from moldau.log.checkpoints import uuid_text
+from moldau.controller.features import CORDONED_LOG_DIRS_FROM
+from moldau.log.checkpoints import TopicPartition, uuid_text
 from moldau.log.config import LogConfig
+from moldau.log.errors import StorageError
 from moldau.log.log_manager import LogManager
 from moldau.log.settings import ManagerSettings
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
@@ -85,7 +88,9 @@ class Node:
         self._timers: LoopTimers | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._is_publishing = False
-        # Called when this node cannot go on, because the disk of its metadata failed: stop the process, as Kafka does.
+        self._has_failed = False
+        # Called when this node cannot go on, because the disk of its metadata failed, or the last of its log dirs: stop
+        # the process at once, as Kafka does. Nothing it would answer from then on could be relied upon.
         self.on_failure: Callable[[Exception], None] | None = None
 
     @property
@@ -112,7 +117,7 @@ class Node:
         config = self.config
         network = self._begin()
         self._logs = logs = self._log_manager()
-        logs.open_dirs()
+        self._open_dirs(logs)
         self.broker = broker = self._new_broker(logs, network)
         await self._identify()
         metadata = broker.metadata_log = self._quorum()
@@ -121,7 +126,7 @@ class Node:
         broker.controller_channel = ControllerChannel(broker)
         endpoints = await self._listen(network)
         metadata.on_leader_change.append(broker.controller.on_leader_change)
-        metadata.on_failure.append(self._metadata_failed)
+        metadata.on_failure.append(self._fail)
         if metadata.is_leader:
             broker.controller.on_leader_change(config.node_id, metadata.epoch)
         metadata.start()
@@ -138,6 +143,7 @@ class Node:
             self._registering = broker.loop.create_task(register_controller(broker, self._controller_endpoints()))
         if config.is_broker:
             self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
+            self._lifecycle.on_failure = self._fail
             await self._lifecycle.start()
             broker.on_registered()
             broker.replicas.start()
@@ -164,7 +170,35 @@ class Node:
             random=self.random,
             settings=self._manager_settings(self.config),
             config_for=self._log_config_for,
+            topic_id_of=self._topic_id_of,
+            on_dir_offline=self._dir_offline,
         )
+
+    def _open_dirs(self, logs: LogManager) -> None:
+        is_new = not any(each.is_formatted for each in logs.dirs.values())
+        logs.open_dirs()
+        for path, log_dir in logs.dirs.items():
+            if log_dir.error is not None and path == self.config.metadata_log_dir:
+                raise StorageError(f"{path}, which holds the metadata, cannot be used: {_explain(log_dir.error)}")
+        if not logs.online_dirs:
+            raise StorageError(f"none of log.dirs can be used: {', '.join(map(_explain, _errors(logs)))}")
+        path = self.config.metadata_log_dir
+        if path not in logs.dirs:  # a dir of its own
+            if is_new:
+                self.disk.make_dirs(path)
+            elif not self.disk.exists(path):
+                raise StorageError(f"{path}, which holds the metadata (metadata.log.dir), is gone: mount its disk")
+
+    def _dir_offline(self, path: str, partitions: list[TopicPartition], error: OSError) -> None:
+        logs = self._logs
+        assert logs is not None
+        _log.error("log dir %s is offline, and with it %d replicas: %s", path, len(partitions), _explain(error))
+        if path == self.config.metadata_log_dir:
+            self._fail(StorageError(f"{path}, which holds the metadata, failed: {_explain(error)}"))
+        elif not logs.online_dirs:
+            self._fail(StorageError(f"all log dirs failed, the last was {path}: {_explain(error)}"))
+        elif self._lifecycle is not None:
+            self._lifecycle.tell_soon()
 
     async def _open_logs(self, logs: LogManager) -> None:
         """Off the loop: a recovery may take minutes, and the quorum needs this node's votes and fetches meanwhile."""
@@ -227,6 +261,10 @@ class Node:
         overrides = self.broker.metadata_log.latest.config(ResourceType.TOPIC, topic)
         return topic_settings_for(overrides, self.broker.config).log
 
+    def _topic_id_of(self, topic: str) -> bytes | None:
+        found = self.broker.metadata_log.latest.topics.get(topic)
+        return None if found is None else found.topic_id
+
     def _controller(self, broker: Broker) -> LocalController:
         sessions = BrokerSessions(self.config.get_int("broker.session.timeout.ms"))
         context = ControllerContext(
@@ -271,6 +309,7 @@ class Node:
         broker.image = after
         delta = diff(before, after)
         self._reconfigure(updated_config(broker.config, after, delta))
+        self._cordon(after)
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 partition = broker.replicas.get(topic.topic_id, index)
@@ -283,9 +322,22 @@ class Node:
                 _wake(broker, (topic.topic_id, index))
         broker.on_image_published()
 
-    def _metadata_failed(self, error: Exception) -> None:
-        if self.on_failure is not None:
-            self.on_failure(error)
+    def _cordon(self, image: ClusterImage) -> None:
+        """`cordoned.log.dirs` has effect once the cluster's metadata.version knows of it."""
+        logs = self.broker.logs
+        is_known = image.metadata_version >= CORDONED_LOG_DIRS_FROM
+        cordoned = frozenset(self.broker.config.cordoned_log_dirs) if is_known else frozenset()
+        if cordoned != logs.cordoned:
+            logs.cordoned = cordoned
+            if self._lifecycle is not None:
+                self._lifecycle.tell_soon()
+
+    def _fail(self, error: Exception) -> None:
+        """This node cannot go on; said once."""
+        if not self._has_failed:
+            self._has_failed = True
+            if self.on_failure is not None:
+                self.on_failure(error)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Settings changed while running. What is read at each use needs nothing; these were copied at the start."""
@@ -351,6 +403,19 @@ class Node:
         settings = _manager_settings(config)
         # Whoever brings an executor wants no other threads.
         return settings if self._threads is not None else replace(settings, recovery_threads_per_data_dir=1)
+
+
+def _errors(logs: LogManager) -> list[OSError]:
+    return [each.error for each in logs.dirs.values() if each.error is not None]
+
+
+def _explain(error: OSError) -> str:
+    """What happened to a disk, and what to do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error}. Free space on it, then restart"
+    if error.errno == errno.ENOENT:
+        return f"{error}. Mount its disk again, or make the folder if the disk is a new one, then restart"
+    return f"{error}. Repair or replace the disk, then restart"
 
 
 def _wake(broker: Broker, key: tuple[bytes, int]) -> None:

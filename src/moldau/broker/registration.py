@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import Endpoint
-from moldau.controller.features import SUPPORTED
+from moldau.controller.features import CORDONED_LOG_DIRS_FROM, SUPPORTED
 from moldau.controller.image import BrokerRegistration, ClusterImage
+from moldau.log.errors import StorageError
 from moldau.seams.network import RequestTimedOut
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -56,6 +58,11 @@ class BrokerLifecycle:
         self._endpoints = endpoints
         self._previous_epoch = previous_epoch
         self._beating: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._reported_dirs: set[bytes] = set()
+        self._dir_failed_ms: float | None = None
+        # Called when the controller could not be told of a failed dir for too long: stop, so that it notices.
+        self.on_failure: Callable[[Exception], None] | None = None
 
     async def start(self) -> None:
         """Return when this broker is registered, has caught up, and is unfenced."""
@@ -65,9 +72,17 @@ class BrokerLifecycle:
                 await self._heartbeat()
             if not self._is_active(self._broker.image):
                 await self._broker.next_image(_RETRY_SECONDS)
-        # A node of its own has nobody who would miss its heartbeat.
-        if not self._broker.config.standalone:
-            self._beating = self._broker.loop.create_task(self._beat())
+        self._beating = self._broker.loop.create_task(self._beat())
+
+    def tell_soon(self) -> None:
+        """A log dir failed or was cordoned: the controller hears of it now, not with the next heartbeat."""
+        if self._dir_failed_ms is None and not self._offline_dirs() <= self._reported_dirs:
+            self._dir_failed_ms = self._broker.clock.monotonic_ms()
+        self._news.set()
+
+    def _offline_dirs(self) -> set[bytes]:
+        dirs = self._broker.logs.dirs.values()
+        return {each.directory_id for each in dirs if not each.is_online and each.directory_id is not None}
 
     def stop(self) -> None:
         """No more heartbeats."""
@@ -139,34 +154,71 @@ class BrokerLifecycle:
     async def _beat(self) -> None:
         config = self._broker.config
         interval_ms = config.get_int("broker.heartbeat.interval.ms")
+        is_fenced = False
         while True:
+            # A node of its own has nobody who would miss its heartbeat: it calls only when there is something to say.
+            if config.standalone and not is_fenced:
+                await self._news.wait()
+            else:
+                pause_ms = min(interval_ms, _FENCED_INTERVAL_MS) if is_fenced else interval_ms
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_ms / 1000):
+                        await self._news.wait()
             try:
                 response = await self._heartbeat(timeout_ms=config.get_int("broker.session.timeout.ms"))
             except RequestTimedOut as error:
                 _log.warning("no heartbeat: %s", error)
+                self._news.set()  # at once
+                self._give_up_unreported()
                 continue
             if response.error_code != ErrorCode.NONE:
                 _log.error("the controller refused a heartbeat: %s", ErrorCode(response.error_code).name)
-            await asyncio.sleep((min(interval_ms, _FENCED_INTERVAL_MS) if response.is_fenced else interval_ms) / 1000)
+                self._give_up_unreported()
+            is_fenced = response.is_fenced
+
+    def _give_up_unreported(self) -> None:
+        """The controller elects on what it knows. If it cannot be told of a failed dir, it must miss the broker."""
+        broker = self._broker
+        timeout_ms = broker.config.get_int("log.dir.failure.timeout.ms")
+        if self._dir_failed_ms is None or broker.clock.monotonic_ms() - self._dir_failed_ms < timeout_ms:
+            return
+        if self.on_failure is not None:
+            self.on_failure(
+                StorageError(
+                    f"a log dir failed, and no controller could be told within {timeout_ms} ms "
+                    "(log.dir.failure.timeout.ms): check the controllers, and the disk, then restart"
+                )
+            )
 
     async def _heartbeat(
         self, *, want_shut_down: bool = False, timeout_ms: float | None = None
     ) -> m.BrokerHeartbeatResponse:
         broker = self._broker
+        self._news.clear()
+        offline_dirs = self._offline_dirs()
         request = m.BrokerHeartbeatRequest(
             broker_id=broker.node_id,
             broker_epoch=broker.broker_epoch,
             current_metadata_offset=broker.image.offset,
             want_fence=False,
             want_shut_down=want_shut_down,
-            offline_log_dirs=sorted(
-                each.directory_id
-                for each in broker.logs.dirs.values()
-                if not each.is_online and each.directory_id is not None
-            ),
+            offline_log_dirs=sorted(offline_dirs),
+            cordoned_log_dirs=self._cordoned_dirs(),
         )
         response: m.BrokerHeartbeatResponse = await broker.controller_channel.call(request, timeout_ms=timeout_ms)
+        if response.error_code == ErrorCode.NONE:
+            self._reported_dirs |= offline_dirs
+            if self._offline_dirs() <= self._reported_dirs:
+                self._dir_failed_ms = None
         return response
+
+    def _cordoned_dirs(self) -> list[bytes] | None:
+        """None where the cluster's metadata.version does not know of cordoned dirs."""
+        broker = self._broker
+        if broker.image.metadata_version < CORDONED_LOG_DIRS_FROM:
+            return None
+        dirs = (broker.logs.dirs[path].directory_id for path in broker.logs.cordoned)
+        return sorted(each for each in dirs if each is not None)
 
 
 async def register_controller(broker: Broker, endpoints: list[Endpoint]) -> None:

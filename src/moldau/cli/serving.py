@@ -89,6 +89,13 @@ def _fail(reason: object, status: int) -> int:
     return status
 
 
+def _halt(error: Exception) -> None:
+    """The disk is gone, or something else that everything rests upon: no answer may leave that was made without it."""
+    _fail(error, 1)
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def _load(arguments: ServeArguments) -> BrokerConfig:
     from moldau.broker.config import InvalidConfig, load_broker_config, read_properties
 
@@ -136,20 +143,14 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     if until_stdin_closes:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stop)
     node = Node(config)
-    failures: list[Exception] = []
-
-    def on_failure(error: Exception) -> None:
-        failures.append(error)
-        stop.set()
-
-    node.on_failure = on_failure
+    node.on_failure = _halt
     starting = loop.create_task(node.start())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():  # it may wait for a quorum that does not come
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        return _fail(failures[0], 1) if failures else 0
+        return 0
     try:
         starting.result()
     except InvalidConfig as error:
@@ -167,9 +168,6 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     gc.freeze()
     gc.enable()
     await stopping
-    if failures:
-        await node.abort()
-        return _fail(failures[0], 1)
     await node.stop()
     return 0
 

@@ -168,7 +168,8 @@ def broker_heartbeat(
     session = sessions.open(broker.broker_id, broker.epoch)
     caught_up = request.current_metadata_offset >= broker.registration_offset
     before = _state(broker)
-    after = _next_state(image, request, sessions, broker, caught_up=caught_up)
+    lost_all = bool(broker.directories) and set(broker.directories) <= set(request.offline_log_dirs)
+    after = _next_state(image, request, sessions, broker, caught_up=caught_up, lost_all=lost_all)
     records: list[Message] = []
     if before is not after:
         records += _transition(image, context, broker, after)
@@ -178,7 +179,8 @@ def broker_heartbeat(
     session.metadata_offset = request.current_metadata_offset
     if after is not BrokerState.CONTROLLED_SHUTDOWN:
         session.shutdown_offset = -1
-    records += _directory_records(apply(image, records) if records else image, request, context)
+    if not lost_all:
+        records += _directory_records(apply(image, records) if records else image, request, context)
     if after is BrokerState.CONTROLLED_SHUTDOWN and session.shutdown_offset < 0:
         # The others need to know that the broker leads nothing any more before it may disappear.
         session.shutdown_offset = context.next_offset + len(records) - 1
@@ -203,21 +205,27 @@ def _next_state(
     broker: BrokerRegistration,
     *,
     caught_up: bool,
+    lost_all: bool,
 ) -> BrokerState:
+    """`lost_all`: no directory of the broker is online. It is fenced, since a BrokerRegistrationChangeRecord without
+    directories says nothing about them: the broker would be elected on."""
     state = _state(broker)
+    want_fence = request.want_fence or lost_all
     if state is BrokerState.FENCED:
         if request.want_shut_down:
             return BrokerState.SHUTDOWN_NOW
         # Who began to shut down stays fenced until it registers anew: it would be unfenced, and yet not active.
-        ready = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        ready = caught_up and not want_fence and not broker.in_controlled_shutdown
         return BrokerState.UNFENCED if ready else BrokerState.FENCED
     if state is BrokerState.UNFENCED:
-        if request.want_fence:
+        if want_fence:
             return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
         if request.want_shut_down:
             leads = any(p.leader == broker.broker_id for _, _, p in image.partitions())
             return BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
         return BrokerState.UNFENCED
+    if lost_all:
+        return BrokerState.SHUTDOWN_NOW
     if any(p.leader == broker.broker_id for _, _, p in image.partitions()):
         return BrokerState.CONTROLLED_SHUTDOWN
     session = sessions.open(broker.broker_id, broker.epoch)

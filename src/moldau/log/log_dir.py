@@ -73,9 +73,7 @@ class LogDir:
         if may_be_made:
             self.disk.make_dirs(self.path)
         elif not self.disk.exists(self.path):
-            raise FileNotFoundError(
-                errno.ENOENT, "the folder is gone: mount its disk, or make the folder if the disk is new", self.path
-            )
+            raise FileNotFoundError(errno.ENOENT, "the folder is gone", self.path)
         try:
             self._lock = self.disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError as error:
@@ -84,6 +82,12 @@ class LogDir:
         self.broker_epoch = read_clean_shutdown(self.disk, self.path)
         self.was_clean = self.broker_epoch is not None
         self.cleaned_offsets = self.read_checkpoint(CLEANER_OFFSET)
+
+    def check_presence(self) -> None:
+        """What is open can be written to when its folder is long gone: somebody must look."""
+        known = (META_PROPERTIES, LOCK) if self.properties is not None else ("",)
+        if not any(self.disk.exists(f"{self.path}/{name}".rstrip("/")) for name in known):
+            self.fail(FileNotFoundError(errno.ENOENT, "the folder is gone", self.path))
 
     def take_over(self) -> None:
         """The dir is ours, and its logs are opened: from now on the clean-shutdown marker would be a lie."""

@@ -428,6 +428,7 @@ class LogManager:
         jobs: list[Job] = []
         chores: list[tuple[str, int, Callable[[], Iterable[Job]]]] = [
             ("flushes that were asked for", 0, self.flush_queue.take),
+            ("presence", settings.presence_check_interval_ms, self._check_presence),
             ("flush", settings.flush_scheduler_interval_ms, self._flush_jobs),
             *(
                 (name, interval_ms, partial(self._checkpoint_jobs, name))
@@ -471,6 +472,11 @@ class LogManager:
             return False
         self._last_done_ms[what] = now_ms
         return True
+
+    def _check_presence(self) -> Iterable[Job]:
+        for log_dir in self.online_dirs:
+            log_dir.check_presence()
+        return ()
 
     def _flush_jobs(self) -> list[FlushJob]:
         return [FlushJob(log) for log in self.logs.values() if log.flush_due]

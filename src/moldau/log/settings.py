@@ -17,6 +17,7 @@ class ManagerSettings:
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_check_interval_ms: int = 600_000
     removal_check_interval_ms: int = 1_000
+    presence_check_interval_ms: int = 2_000  # of the dirs themselves
     cleaner_enable: bool = True
     cleaner_backoff_ms: int = 15_000
     cleaner_threads: int = 1

@@ -243,3 +243,64 @@ def test_a_failed_dir_is_offline_and_the_other_goes_on(own_broker: Broker, own_c
     assert move(own_client, where[metadata_dir], failed) == ErrorCode.KAFKA_STORAGE_ERROR
     assert move(own_client, where[failed], metadata_dir) == ErrorCode.KAFKA_STORAGE_ERROR
     assert own_client.produce(where[metadata_dir], [b"x"]).error_code == 0
+
+
+def test_a_topic_made_again_after_its_dir_failed_has_a_replica(own_broker: Broker, own_client: WireClient) -> None:
+    names = [own_client.new_topic() for _ in range(2)]
+    where = {dir_of(own_client, name): name for name in names}
+    metadata_dir = own_broker.node.config.metadata_log_dir
+    failed = other_dir(own_broker, metadata_dir)
+    on_loop(own_broker, lambda: own_broker.node.broker.logs.dir_failed(failed, OSError(5, "pulled out")))
+    name = where[failed]
+    assert own_client.produce(name, [b"x"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    state = m.DeleteTopicsRequest.DeleteTopicState
+    (deleted,) = own_client.ask(m.DeleteTopicsRequest(topics=[state(name=name)])).responses
+    assert deleted.error_code == 0
+    own_client.new_topic(name=name)
+    assert own_client.produce(name, [b"x"]).error_code == 0
+    assert dir_of(own_client, name) == metadata_dir
+
+
+def test_the_controller_hears_at_once_of_a_failed_dir(own_broker: Broker, own_client: WireClient) -> None:
+    node = own_broker.node.broker
+    failed = other_dir(own_broker, own_broker.node.config.metadata_log_dir)
+    on_loop(own_broker, lambda: node.logs.dir_failed(failed, OSError(5, "pulled out")))
+    deadline = time.monotonic() + 20
+    while len(node.image.brokers[node.node_id].directories) > 1:
+        assert time.monotonic() < deadline
+    own_client.produce(own_client.new_topic(), [b"x"])
+
+
+def test_cordoned_dirs_get_no_new_replicas(own_broker: Broker, own_client: WireClient) -> None:
+    """KIP-1066."""
+    node = own_broker.node.broker
+    one, two = own_broker.node.config.log_dirs
+
+    def cordon(*paths: str) -> None:
+        value = ",".join(paths)
+        assert own_client.alter(4, str(node.node_id), ("cordoned.log.dirs", 0, value)).error_code == 0
+        wanted = {each.directory_id for path, each in node.logs.dirs.items() if path in paths}
+        deadline = time.monotonic() + 20
+        while set(node.image.brokers[node.node_id].cordoned_directories or ()) != wanted:
+            assert time.monotonic() < deadline, "the controller heard of it"
+        marked = {each.log_dir for each in own_client.ask(Dirs(None)).results if each.is_cordoned}
+        assert marked == set(paths)
+
+    cordon(one)
+    names = [own_client.new_topic() for _ in range(3)]
+    assert {dir_of(own_client, name) for name in names} == {two}
+    assert move(own_client, names[0], one) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    cordon(one, two)
+    kind = m.CreateTopicsRequest.CreatableTopic
+    (refused,) = own_client.ask(m.CreateTopicsRequest(topics=[kind("none", 1, 1)])).topics
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    cordon()
+    assert move(own_client, names[0], one) == 0
+    wait_until_in(own_client, names[0], one)
+
+
+def test_dirs_cordoned_in_the_settings_file_are_from_the_start(tmp_path: Path) -> None:
+    settings = {"cordoned_log_dirs": f"{tmp_path}/one"}
+    with make_broker(tmp_path, **settings) as broker, WireClient(broker.bootstrap_servers) as client:
+        names = [client.new_topic() for _ in range(3)]
+        assert {dir_of(client, name) for name in names} == {f"{tmp_path}/two"}

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (key 34), versions 1-2. Moves replicas to other log dirs of this node.
 
 Answered at once; the copying goes on beside the traffic, and DescribeLogDirs shows it. A dir this node does not have is
-LOG_DIR_NOT_FOUND, an offline one KAFKA_STORAGE_ERROR; a partition that is not here UNKNOWN_TOPIC_OR_PARTITION or
-REPLICA_NOT_AVAILABLE.
+LOG_DIR_NOT_FOUND, an offline one KAFKA_STORAGE_ERROR, a cordoned one INVALID_REPLICA_ASSIGNMENT; a partition that is
+not here UNKNOWN_TOPIC_OR_PARTITION or REPLICA_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def _move(broker: Broker, topic: str, index: int, path: str) -> int:
     log_dir = log_dirs.get(path)
     if log_dir is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if log_dir.path in broker.logs.cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not log_dir.is_online or (topic, index) in broker.logs.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = broker.replicas.get(topic, index)

@@ -49,7 +49,7 @@ def _describe(broker: Broker, info: DirInfo, wanted: set[TopicPartition] | None)
         [m.DescribeLogDirsResponse.DescribeLogDirsTopic(topic, partitions) for topic, partitions in topics.items()],
         info.total_bytes,
         info.usable_bytes,
-        info.path in broker.config.cordoned_log_dirs,
+        info.path in broker.logs.cordoned,
     )
 
 
