@@ -83,3 +83,16 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
     assert done.returncode == 2
     assert "num.partitions" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_another_number_of_nodes_is_refused_where_a_cluster_is(tmp_path: Path) -> None:
+    """Its voters are fixed: with others, what is committed could be lost."""
+    for number in (1, 2, 3):
+        (tmp_path / f"node-{number}").mkdir()
+        (tmp_path / f"node-{number}.properties").write_text("as it was")
+    command = [sys.executable, "-m", "moldau", "cluster", "--data-dir", str(tmp_path), "--nodes", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 2
+    assert "holds a cluster of 3 nodes" in done.stderr
+    assert "--nodes 3" in done.stderr
+    assert (tmp_path / "node-1.properties").read_text() == "as it was"

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from moldau.broker.config import load_broker_config
-from moldau.broker.identity import WrongDirectory, derived_cluster_id
+from moldau.broker.identity import WrongDirectory, derived_cluster_id, format_voter
+from moldau.broker.quorum import LostHistory
 from moldau.net import new_event_loop
+from moldau.seams import RealDisk, SystemRandom
 from moldau.testing import AsyncCluster
 
 
@@ -27,11 +29,27 @@ def test_founders_derive_one_id_and_whoever_joins_is_told_it(tmp_path: Path) -> 
             assert ids == {derived_cluster_id(load_broker_config(cluster.settings[1]))}
             await cluster.add_broker(4)
             assert cluster.nodes[4].broker.cluster_id in ids
-            # A voter whose disk was replaced finds the others, and is told.
+
+    run(main)
+
+
+def test_a_fixed_voter_that_lost_its_disk_does_not_come_back_by_itself(tmp_path: Path) -> None:
+    """It may have acknowledged what is committed, and voted: with its word the others would elect who lacks it."""
+
+    async def main() -> None:
+        async with AsyncCluster(3, data_dir=str(tmp_path)) as cluster:
+            cluster_id = cluster.nodes[1].broker.cluster_id
             await cluster.stop_node(2)
             cluster.settings[2]["log.dirs"] = str(tmp_path / "new-disk")
+            with pytest.raises(LostHistory, match=f"Restore the folder.*moldau format --cluster-id {cluster_id}"):
+                await cluster.start_node(2)
+            config = load_broker_config(cluster.settings[2])
+            with pytest.raises(WrongDirectory, match="is not empty"):
+                format_voter(load_broker_config(cluster.settings[1]), cluster_id, RealDisk(), SystemRandom())
+            format_voter(config, cluster_id, RealDisk(), SystemRandom())
             await cluster.start_node(2)
-            assert cluster.nodes[2].broker.cluster_id in ids
+            assert cluster.nodes[2].broker.cluster_id == cluster_id
+            assert sorted(cluster.nodes[2].broker.image.brokers) == [1, 2, 3]
 
     run(main)
 

@@ -6,6 +6,7 @@ is adopted, so that a disk can be replaced; a dir with partitions but without id
 Nobody has to format anything. A node that knows its cluster keeps to it. A new node asks the controllers it was told
 about; if it is a voter itself and none of the others answers, the cluster is new, and all its voters derive the same
 id from the list of voters they share. A new node that is no voter waits for an answer: it cannot found a cluster.
+Whether voters without a history may found one is the quorum's to decide (`moldau.raft.founding`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.log.checkpoints import META_PROPERTIES, MetaProperties, uuid_text, write_meta_properties
+from moldau.log.checkpoints import (
+    META_PROPERTIES,
+    MetaProperties,
+    read_meta_properties,
+    uuid_text,
+    write_meta_properties,
+)
 from moldau.log.log_dir import LogDir
+from moldau.raft.election_state import ElectionState, encode_quorum_state
 from moldau.seams import Disk, Random
 from moldau.seams.network import Disconnected, RequestTimedOut
 from moldau.wire import messages as m
@@ -29,6 +37,7 @@ _log = logging.getLogger(__name__)
 _ROUNDS = 3  # of asking, before a cluster is founded
 _ASK_MS = 500.0
 _PAUSE_SECONDS = 0.1
+METADATA_FOLDER, QUORUM_STATE = "__cluster_metadata-0", "quorum-state"
 _CONTROLLERS = 2  # the kind of endpoint, in DescribeCluster
 
 
@@ -118,6 +127,36 @@ async def _ask(channels: Channels, host: str, port: int) -> str | None:
     except (Disconnected, RequestTimedOut, UnsupportedVersion):
         return None
     return response.cluster_id or None
+
+
+def format_voter(config: BrokerConfig, cluster_id: str, disk: Disk, random: Random) -> None:
+    """Write down that this voter begins with nothing, on the word of people: see `moldau.raft.founding`.
+
+    WrongDirectory unless its metadata folder is empty, and its dirs are new or those of this node and cluster."""
+    if not any(voter.id == config.node_id for voter in config.voters):
+        raise WrongDirectory(
+            f"node {config.node_id} is not in controller.quorum.voters: only fixed voters are formatted, others start"
+        )
+    folder = f"{config.metadata_log_dir}/{METADATA_FOLDER}"
+    if disk.exists(folder) and any(_is_history(disk, folder, name) for name in disk.list_dir(folder)):
+        raise WrongDirectory(f"{folder} is not empty: what it holds would be forgotten. Move it away first")
+    for path in config.log_dirs:
+        disk.make_dirs(path)
+        known = read_meta_properties(disk, path)
+        if known is None:
+            write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, uuid_text(random.uuid())))
+        elif (known.cluster_id, known.node_id) != (cluster_id, config.node_id):
+            raise WrongDirectory(f"{path} belongs to node {known.node_id} of cluster {known.cluster_id}")
+    disk.make_dirs(folder)
+    state = encode_quorum_state(ElectionState(), 0, [voter.id for voter in config.voters])
+    disk.write_file_atomically(f"{folder}/{QUORUM_STATE}", state)
+
+
+def _is_history(disk: Disk, folder: str, name: str) -> bool:
+    """A start that was refused leaves the files of an empty log."""
+    if name.endswith(".log"):
+        return disk.file_size(f"{folder}/{name}") > 0
+    return name == QUORUM_STATE or name.endswith(".checkpoint")
 
 
 def derived_cluster_id(config: BrokerConfig) -> str:

@@ -27,7 +27,9 @@ from moldau.broker.quorum_settings import (
     bootstrap_servers,
     founds_quorum,
     how_to_restore,
+    is_formatted,
     log_config,
+    lost_history,
     own_endpoints,
     raft_settings,
     voters_of,
@@ -47,6 +49,7 @@ from moldau.raft import (
     AppendLeaderChange,
     Effect,
     HighWatermarkChanged,
+    HistoryFound,
     InstallSnapshot,
     LeaderChanged,
     Persist,
@@ -80,10 +83,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 _RESIGN_WAIT_MS = 2_000.0
+_FOUNDING_WARNING_SECONDS = 5.0
 
 
 class QuorumStopped(Exception):
     """This node no longer takes part."""
+
+
+class LostHistory(Exception):
+    """This voter has nothing on its disk, and the quorum has a history. The message says what to do."""
 
 
 class MetadataQuorum:
@@ -147,6 +155,7 @@ class MetadataQuorum:
         self._is_caught_up = False
         self._catch_up_to: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._refusal: LostHistory | None = None
         self._fetches: QuorumFetches | None = None
         self._requests: QuorumRequests | None = None
         self._voter_changes: VoterChanges | None = None
@@ -208,7 +217,8 @@ class MetadataQuorum:
         if newest is not None and newest.end_offset > 0:
             self.committed = self.latest = self.files.read_snapshot(newest).image
             self._applied = newest.end_offset
-        self._raft.start(self._clock.monotonic_ms(), self.files.read_election_state())
+        is_blank = self.files.is_new and not is_formatted(self._context.disk, self._config)
+        self._raft.start(self._clock.monotonic_ms(), self.files.read_election_state(), is_blank=is_blank)
         if self._raft.voters.is_only(self._me):
             self._settle()
             FlushJob(self.log).run_and_finish()
@@ -220,6 +230,8 @@ class MetadataQuorum:
         """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
         self._is_started = True
         self._settle()
+        if self._raft.founding is not None:
+            asyncio.get_running_loop().call_later(_FOUNDING_WARNING_SECONDS, self._warn_of_founding)
         if self._config.is_controller and not self._config.standalone and not self._config.voters:
             self.voter_changes.start()
 
@@ -239,6 +251,8 @@ class MetadataQuorum:
     async def wait_until_caught_up(self) -> None:
         """Until `committed` has everything that this node can ever have acted upon: what a leader had committed in its
         own epoch when it first told."""
+        if self._refusal is not None:
+            raise self._refusal
         if not self._is_caught_up:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -429,6 +443,27 @@ class MetadataQuorum:
                 self._download.add(effect)
             case InstallSnapshot(snapshot):
                 self._install(snapshot)
+            case HistoryFound(node_id, epoch):
+                self._refuse_to_vote(node_id, epoch)
+
+    def _refuse_to_vote(self, node_id: int, epoch: int) -> None:
+        """Whoever waits for this node to catch up is told why it will not."""
+        self._refusal = LostHistory(lost_history(self._config, node_id, epoch, self.cluster_id))
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(self._refusal)
+        self._waiters.clear()
+
+    def _warn_of_founding(self) -> None:
+        """All voters are needed to found a quorum: say who is missing."""
+        founding = self._raft.founding
+        if founding is None or founding.history is not None or self._is_stopped:
+            return
+        _log.warning(
+            "this voter has no history, and founds the quorum only with all others: waiting for node %s to answer",
+            ", ".join(map(str, founding.missing())),
+        )
+        asyncio.get_running_loop().call_later(_FOUNDING_WARNING_SECONDS * 6, self._warn_of_founding)
 
     def _append_leader_change(self, effect: AppendLeaderChange) -> None:
         version = 1 if self.kraft_version > 0 else 0

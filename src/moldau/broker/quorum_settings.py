@@ -13,6 +13,7 @@ from moldau.wire import ZERO_UUID
 if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
     from moldau.log.log_manager import LogManager
+    from moldau.seams import Disk
 
 _MAX_BATCH_BYTES = 8 << 20
 
@@ -40,6 +41,21 @@ def how_to_restore(config: BrokerConfig) -> str:
     return (
         f"Restore {folder} from a backup; or, if a majority of the other voters is well, remove it and let the node "
         "rejoin as docs/cluster.md says (a voter that lost its disk)"
+    )
+
+
+def is_formatted(disk: Disk, config: BrokerConfig) -> bool:
+    """Whether Apache Kafka's tool formatted the folder: that is the word of people that this node begins with it."""
+    return disk.exists(f"{config.metadata_log_dir}/bootstrap.checkpoint")
+
+
+def lost_history(config: BrokerConfig, node_id: int, epoch: int, cluster_id: str) -> str:
+    """Why a voter with an empty folder does not start, and what to do about it."""
+    return (
+        f"{config.metadata_log_dir} holds no metadata, but the quorum of controller.quorum.voters exists: node "
+        f"{node_id} is in epoch {epoch}. A voter that forgot its promises can make the others lose what is committed. "
+        f"Restore the folder from a backup; or, if a majority of the other voters is up and well, let this one begin "
+        f"anew: moldau format --cluster-id {cluster_id} with this node's settings (docs/cluster.md)"
     )
 
 

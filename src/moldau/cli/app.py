@@ -3,6 +3,7 @@
 import typer
 
 from moldau.cli import cluster, consume, pipeline, produce, serve, topic
+from moldau.cli.format import format_voter
 
 app = typer.Typer(
     name="moldau",
@@ -13,6 +14,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("cluster")(cluster.cluster)
+app.command("format")(format_voter)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic.app, name="topic")

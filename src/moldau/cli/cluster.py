@@ -46,6 +46,10 @@ def cluster(
     from moldau.broker.config import InvalidConfig, load_broker_config, parse_overrides
     from moldau.broker.config.cluster import NodePorts, cluster_settings
 
+    refusal = _other_size(data_dir, nodes)
+    if refusal is not None:
+        typer.echo(f"moldau: {refusal}", err=True)
+        raise typer.Exit(2)
     ports = [NodePorts(base_port + place, base_port + _CONTROLLERS_AT + place) for place in range(nodes)]
     files = []
     try:
@@ -60,6 +64,18 @@ def cluster(
         typer.echo(f"moldau: {error}", err=True)
         raise typer.Exit(2) from error
     raise typer.Exit(asyncio.run(_run(files, verbose)))
+
+
+def _other_size(data_dir: Path, nodes: int) -> str | None:
+    """Why the cluster that is there already cannot be run with so many nodes: its voters are fixed."""
+    there = [each for each in data_dir.glob("node-*") if each.is_dir() and each.name.removeprefix("node-").isdigit()]
+    if not there or len(there) == nodes:
+        return None
+    return (
+        f"{data_dir} holds a cluster of {len(there)} nodes, all of them voters, and voters cannot be added or left out "
+        f"like that: use --nodes {len(there)}, or another --data-dir. More brokers join with moldau serve, a node.id "
+        "of their own, process.roles=broker and the same controller.quorum.voters"
+    )
 
 
 class _NodeProcess:

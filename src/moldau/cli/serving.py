@@ -125,6 +125,7 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.broker.config import InvalidConfig
     from moldau.broker.identity import WrongDirectory
     from moldau.broker.node import Node
+    from moldau.broker.quorum import LostHistory
     from moldau.broker.quorum_recovery import CorruptMetadata
     from moldau.broker.registration import RegistrationRefused
     from moldau.log.errors import LogError
@@ -156,7 +157,10 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     except InvalidConfig as error:
         stopping.cancel()
         return _fail(error, 2)
-    except (WrongDirectory, RegistrationRefused, CorruptMetadata, CorruptQuorumState, LogError, OSError) as error:
+    except (WrongDirectory, LostHistory, RegistrationRefused) as error:
+        stopping.cancel()
+        return _fail(error, 1)
+    except (CorruptMetadata, CorruptQuorumState, LogError, OSError) as error:
         stopping.cancel()
         return _fail(error, 1)
     for key in config.ignored:

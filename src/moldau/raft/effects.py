@@ -71,6 +71,13 @@ class InstallSnapshot(NamedTuple):
     snapshot: SnapshotId
 
 
+class HistoryFound(NamedTuple):
+    """This voter has nothing on its disk, and another one (at least) has: it must not take part. See `founding`."""
+
+    node_id: int
+    epoch: int
+
+
 Effect = (
     Persist
     | Send
@@ -81,6 +88,7 @@ Effect = (
     | LeaderChanged
     | SnapshotChunk
     | InstallSnapshot
+    | HistoryFound
 )
 
 

@@ -21,6 +21,7 @@ from moldau.raft.effects import (
     AppendLeaderChange,
     Effect,
     HighWatermarkChanged,
+    HistoryFound,
     InstallSnapshot,
     LeaderChanged,
     Persist,
@@ -29,6 +30,7 @@ from moldau.raft.effects import (
     Truncate,
 )
 from moldau.raft.election_state import ElectionState
+from moldau.raft.founding import Founding
 from moldau.raft.leader import Leader
 from moldau.raft.links import Links
 from moldau.raft.log_facts import LogFacts, SnapshotId, where_logs_part
@@ -89,6 +91,8 @@ class Raft:
         # What the leader said last; we may not have all of that yet. -1 while it has said nothing.
         self.leader_high_watermark = -1
         self._polling = Polling(self)
+        # While this replica is a voter without any history.
+        self.founding: Founding | None = None
 
     # -- what others may ask
 
@@ -122,6 +126,8 @@ class Raft:
         """Whether this replica may ask for votes: as a voter, or as one whose removal may not be committed. The others
         may not know of that yet, and lack the record that only this replica's log has (dissertation, section 4.2.2).
         """
+        if self.founding is not None:
+            return False
         if self.is_voter:
             return True
         offset = self.history.latest_offset
@@ -135,9 +141,13 @@ class Raft:
 
     # -- beginning and end
 
-    def start(self, now_ms: float, state: ElectionState) -> None:
-        """Take up what was on disk. Whoever led the epoch does not go on: it may have promised nothing since."""
+    def start(self, now_ms: float, state: ElectionState, *, is_blank: bool = False) -> None:
+        """Take up what was on disk. Whoever led the epoch does not go on: it may have promised nothing since.
+
+        `is_blank`: there was nothing at all, not even the word that there is nothing (see `founding`)."""
         self._persisted = state
+        if is_blank and self.is_voter and self.history.kraft_version == 0 and not self.voters.is_only(self.me):
+            self.founding = Founding(self.me.id, self.voters)
         if self.log.last_epoch > state.epoch:
             state = ElectionState(self.log.last_epoch)
         deadline_ms = now_ms + self._election_timeout_ms()
@@ -204,7 +214,8 @@ class Raft:
 
     def become_prospective(self, now_ms: float) -> None:
         role = self.role
-        ballots = Ballots(self.voters, granted={self.me.id})
+        is_founded = role.epoch > 0 or self.history.kraft_version > 0
+        ballots = Ballots(self.voters, granted={self.me.id}, all_needed=not is_founded)
         address = role.address if isinstance(role, Follower) else None
         deadline_ms = now_ms + self._election_timeout_ms()
         self._become(Prospective(role.epoch, deadline_ms, ballots, role.leader_id, address, role.voted))
@@ -219,6 +230,17 @@ class Raft:
         leader.start(now_ms)
         self._become(leader)
         self._effects.append(AppendLeaderChange(self.epoch, tuple(each.key for each in self.voters), granting))
+
+    def _hear_of_history(self, now_ms: float, node_id: int, epoch: int) -> None:
+        """Another voter tells a blank one how far it is."""
+        founding = self.founding
+        assert founding is not None
+        if founding.heard(node_id, epoch):
+            self._effects.append(HistoryFound(node_id, epoch))
+        elif founding.is_over:
+            self.founding = None
+            self._effects.append(Persist(self._persisted))
+            self.role = Unattached(self.epoch, now_ms + self._election_timeout_ms())
 
     def _learn(self, now_ms: float, leader_id: int | None, epoch: int, address: Address | None) -> None:
         """Somebody says who leads which epoch."""
@@ -266,6 +288,10 @@ class Raft:
     def on_vote(self, now_ms: float, vote: Vote) -> Voted:
         if not self._is_me(vote.voter):
             return Voted(ErrorCode.INVALID_VOTER_KEY, *self._leader())
+        if self.founding is not None:
+            if vote.epoch > 0:
+                self._hear_of_history(now_ms, vote.candidate.id, vote.epoch)
+            return Voted(ErrorCode.BROKER_NOT_AVAILABLE, *self._leader())
         if vote.epoch < self.epoch:
             return Voted(ErrorCode.FENCED_LEADER_EPOCH, *self._leader())
         if vote.epoch > self.epoch:
@@ -280,6 +306,9 @@ class Raft:
     def on_begin_epoch(self, now_ms: float, begin: BeginQuorumEpoch) -> EpochAnswer:
         if not self._is_me(begin.voter):
             return EpochAnswer(ErrorCode.INVALID_VOTER_KEY, *self._leader())
+        if self.founding is not None:
+            self._hear_of_history(now_ms, begin.leader_id, begin.epoch)
+            return EpochAnswer(ErrorCode.BROKER_NOT_AVAILABLE, *self._leader())
         if begin.epoch < self.epoch:
             return EpochAnswer(ErrorCode.FENCED_LEADER_EPOCH, *self._leader())
         if begin.leader_id == self.me.id or (
@@ -291,6 +320,9 @@ class Raft:
         return EpochAnswer(ErrorCode.NONE, *self._leader())
 
     def on_end_epoch(self, now_ms: float, end: EndQuorumEpoch) -> EpochAnswer:
+        if self.founding is not None:
+            self._hear_of_history(now_ms, end.leader_id, end.epoch)
+            return EpochAnswer(ErrorCode.BROKER_NOT_AVAILABLE, *self._leader())
         if end.epoch < self.epoch:
             return EpochAnswer(ErrorCode.FENCED_LEADER_EPOCH, *self._leader())
         if end.leader_id == self.me.id or (
@@ -370,6 +402,10 @@ class Raft:
     def on_answer(self, now_ms: float, send: Send, answer: Answer) -> None:
         is_refused = answer.error is not ErrorCode.NONE
         self._links.on_end(send, now_ms + self.settings.retry_backoff_ms if is_refused else None)
+        if self.founding is not None:
+            if answer.epoch > 0 or (answer.epoch == 0 and answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER):
+                self._hear_of_history(now_ms, send.node_id, answer.epoch)
+            return
         self._learn(now_ms, answer.leader_id, answer.epoch, answer.leader_address)
         request = send.request
         if isinstance(answer, Voted) and isinstance(request, Vote):

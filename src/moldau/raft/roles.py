@@ -35,14 +35,16 @@ class Ballots:
     voters: VoterSet
     granted: set[int] = field(default_factory=set)
     rejected: set[int] = field(default_factory=set)
+    # A quorum is founded by all of its voters (see `founding`).
+    all_needed: bool = False
 
     @property
     def outcome(self) -> Outcome:
-        majority = self.voters.majority
-        if sum(1 for each in self.voters if each.key.id in self.granted) >= majority:
+        needed = len(self.voters) if self.all_needed else self.voters.majority
+        if sum(1 for each in self.voters if each.key.id in self.granted) >= needed:
             return Outcome.WON
         left = sum(1 for each in self.voters if each.key.id not in self.rejected)
-        return Outcome.LOST if left < majority else Outcome.OPEN
+        return Outcome.LOST if left < needed else Outcome.OPEN
 
     def unanswered(self) -> list[ReplicaKey]:
         answered = self.granted | self.rejected

@@ -187,6 +187,14 @@ class World:
             await leader.quorum.append(bootstrap_records())
         return leader
 
+    async def bootstrap_without(self, late: int) -> Member:
+        """Founded by all three, but one of them goes again before anything happens."""
+        for node_id in (1, 2, 3):
+            self.start(node_id)
+        await self.bootstrap()
+        await self.stop(late)
+        return await self.leader()
+
     def all_have(self, topic: str) -> bool:
         return all(topic in each.quorum.committed.topics for each in self.members.values())
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from moldau.broker.quorum import NotController
+from moldau.broker.quorum import LostHistory, NotController
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.image import ClusterImage
 from moldau.wire import Message
@@ -135,9 +136,7 @@ def test_an_orderly_resignation_elects_another_at_once(tmp_path: Path) -> None:
 
 def test_a_new_node_waits_until_it_has_all_that_was_committed(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        world.start(1)
-        world.start(2)
-        leader = await world.bootstrap()
+        leader = await world.bootstrap_without(3)
         for number in range(30):
             await leader.quorum.append(topic(number))
         late = world.start(3)
@@ -175,5 +174,59 @@ def test_an_answer_that_changes_nothing_waits_for_what_it_rests_on(tmp_path: Pat
             await asking
         with pytest.raises(NotController):
             await pending
+
+    run(World(tmp_path, 3), scenario)
+
+
+def folder_is_blank(world: World, node_id: int) -> bool:
+    return not (world.root / f"node{node_id}" / "__cluster_metadata-0" / "quorum-state").exists()
+
+
+def test_a_quorum_is_founded_by_all_of_its_voters(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2):
+            world.start(node_id)
+        foundings = [each.quorum.raft.founding for each in world.members.values()]
+        await world.until(lambda: all(each is not None and each.missing() == [3] for each in foundings))
+        await asyncio.sleep(1.0)  # several election timeouts
+        assert all(each.quorum.epoch == 0 and folder_is_blank(world, each.node_id) for each in world.members.values())
+        await world.stop(1)  # who is asked again, with nothing to lose, is asked again
+        world.start(1)
+        world.start(3)
+        leader = await world.bootstrap()
+        await leader.quorum.append(topic(1))
+        await world.until(lambda: world.all_have("t1"))
+
+    run(World(tmp_path, 3), scenario)
+
+
+@pytest.mark.parametrize("others", [(1,), (1, 2)], ids=["one of the others is up", "both are up"])
+def test_a_voter_that_forgot_everything_takes_no_part(tmp_path: Path, others: tuple[int, ...]) -> None:
+    """The record was committed by two. One of them loses its disk, and must not elect the third, which lacks it."""
+
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        leader = await world.bootstrap()
+        await world.until(lambda: all(each.quorum.committed.features for each in world.members.values()))
+        third, forgetful = (each for each in world.members if each != leader.node_id)
+        await world.stop(third)
+        await leader.quorum.append(topic(1))
+        await world.stop(forgetful)
+        shutil.rmtree(world.root / f"node{forgetful}")
+        if len(others) == 1:
+            await world.stop(leader.node_id)
+        world.start(third)
+        blank = world.start(forgetful)
+        with pytest.raises(LostHistory, match="moldau format"):
+            await blank.quorum.wait_until_caught_up()
+        await asyncio.sleep(1.0)
+        assert blank.quorum.epoch == 0
+        assert folder_is_blank(world, forgetful)
+        if len(others) == 1:
+            assert world.active() is None, "elected by one that does not know what it promised"
+            world.start(leader.node_id)
+        await world.stop(forgetful)
+        await world.until(lambda: world.all_have("t1"))
 
     run(World(tmp_path, 3), scenario)
