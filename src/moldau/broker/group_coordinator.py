@@ -23,7 +23,7 @@ from moldau.broker.coordinator_shards import LedShards, Loading, append_records,
 from moldau.broker.group_metadata import topics_delta, view_of
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
-from moldau.broker.wake_up import WakeUp
+from moldau.broker.wake_up import RETRY_MS, WakeUp
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import ClusterImage, ResourceType
 from moldau.groups import (
@@ -54,7 +54,6 @@ _log = logging.getLogger(__name__)
 TOPIC = "__consumer_offsets"
 _MINUTE_MS = 60_000
 _RECORDS_PER_BATCH = 1_000  # where records need not stay together
-_WAKE_AFTER_FAILURE_MS = 500
 
 Answer = Callable[[Message], None]
 
@@ -219,7 +218,7 @@ class _ActiveShard:
             self._carry_out(event(), guard)
         except Exception:  # ours. The shard must be woken all the same: others wait for it.
             _log.exception("an event of %r failed", self.partition)
-            self._wake_up.at(self._broker.clock.monotonic_ms() + _WAKE_AFTER_FAILURE_MS)
+            self._wake_up.at(self._broker.clock.monotonic_ms() + RETRY_MS)
 
     def _carry_out(self, effects: Effects, guard: object | None) -> None:
         for failure in effects.failures:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.coordinator_log import read_batches
@@ -19,7 +20,7 @@ from moldau.broker.coordinator_shards import LedShards, Loading, append_records,
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.broker.txn_markers import Marker, MarkerSender
-from moldau.broker.wake_up import WakeUp
+from moldau.broker.wake_up import RETRY_MS, WakeUp
 from moldau.controller.delta import ImageDelta
 from moldau.controller.features import TRANSACTION_VERSION
 from moldau.log.errors import LogError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TOPIC = "__transaction_state"
-_WAKE_AFTER_FAILURE_MS = 500
 
 Answer = Callable[[Struct], None]
 
@@ -234,8 +234,7 @@ class _ActiveShard:
         when_committed(self._broker, self.partition, end_offset, append.timeout_ms, then)
 
     def _on_append(self, token: int, error: ErrorCode) -> None:
-        if not self._is_dropped:
-            self.carry_out(self.state.on_append(token, error, now_of(self._broker)))
+        self._run(partial(self.state.on_append, token, error, now_of(self._broker)))
 
     def _write_markers(self, marker: TxnMarker) -> None:
         gone = [place for place in marker.partitions if self._broker.image.partition(*place) is None]
@@ -249,13 +248,12 @@ class _ActiveShard:
         )
 
         def on_results(results: Mapping[TopicPartition, ErrorCode]) -> None:
-            if not self._is_dropped:
-                now = now_of(self._broker)
-                self.carry_out(self.state.on_marker_results(marker.transactional_id, marker.token, results, now))
+            now = now_of(self._broker)
+            self._run(partial(self.state.on_marker_results, marker.transactional_id, marker.token, results, now))
 
         if gone:
             now = now_of(self._broker)
-            self.carry_out(self.state.on_partitions_deleted(marker.transactional_id, marker.token, gone, now))
+            self._run(partial(self.state.on_partitions_deleted, marker.transactional_id, marker.token, gone, now))
         try:
             self._markers.write(wanted, there, on_results)
         except Exception:  # ours. The transaction must end all the same: what was not heard of is tried again.
@@ -263,11 +261,17 @@ class _ActiveShard:
             on_results(dict.fromkeys(there, ErrorCode.NETWORK_EXCEPTION))
 
     def _tick(self) -> None:
+        self._run(partial(self.state.tick, now_of(self._broker)))
+
+    def _run(self, event: Callable[[], Effects]) -> None:
+        """Let something happen to the shard, and carry out what follows from it."""
+        if self._is_dropped:
+            return
         try:
-            effects = self.state.tick(now_of(self._broker))
+            effects = event()
         except Exception:  # ours. The shard must be woken all the same: others wait for it.
-            _log.exception("a timer of %r failed", self.partition)
-            self._wake_up.at(self._broker.clock.monotonic_ms() + _WAKE_AFTER_FAILURE_MS)
+            _log.exception("an event of %r failed", self.partition)
+            self._wake_up.at(self._broker.clock.monotonic_ms() + RETRY_MS)
         else:
             self.carry_out(effects)
 

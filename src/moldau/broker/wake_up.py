@@ -1,10 +1,19 @@
-"""One timer that is moved about: for whoever always knows when it wants to be woken next, or that it does not."""
+"""One timer that is moved about: for whoever always knows when it wants to be woken next, or that it does not.
+
+Invariant: an action that fails before it has said when it wants to be woken next is woken again, a little later. What
+is done from time to time (sessions that end, leaders that are balanced) must not stop for good after one mistake.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from moldau.timers.wheel import TimerHandle, TimingWheel
+
+_log = logging.getLogger(__name__)
+
+RETRY_MS = 500
 
 
 class WakeUp:
@@ -31,4 +40,9 @@ class WakeUp:
 
     def _fire(self) -> None:
         self._timer = None
-        self._action()
+        try:
+            self._action()
+        except Exception:
+            _log.exception("what was due failed; it is tried again in %d ms", RETRY_MS)
+            if self._timer is None:
+                self.at(self._wheel.now_ms + RETRY_MS)
