@@ -82,3 +82,24 @@ def test_work_that_fails_fails_alone() -> None:
         assert await other == "a"
 
     asyncio.run(run())
+
+
+def test_of_coroutines_one_has_its_turn() -> None:
+    async def run() -> None:
+        turns = Turns(asyncio.get_running_loop(), SlowClock(0))
+        ran: list[int] = []
+
+        async def work(name: int) -> None:
+            for _ in range(3):
+                await turns.next_turn()
+                ran.append(name)
+
+        tasks = [asyncio.ensure_future(work(number)) for number in range(5)]
+        seen = 0
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            assert len(ran) - seen <= 1
+            seen = len(ran)
+        assert ran == [0, 1, 2, 3, 4] * 3
+
+    asyncio.run(run())

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.config import BrokerConfig
 from moldau.controller.delta import ImageDelta
@@ -24,6 +25,7 @@ from moldau.timers.turns import Slices, Turns
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
+    from moldau.broker.calls import Call
     from moldau.broker.channels import Channels
     from moldau.broker.controller import LocalController
     from moldau.broker.controller_channel import ControllerChannel
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from moldau.broker.txn_verifier import RemoteCoordinators
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -78,6 +81,10 @@ class Broker:
     fetch_purgatory: Purgatory = field(init=False)
     # Whatever takes long on the loop takes it in turns.
     turns: Turns = field(init=False)
+    # Work of threads in Python, one at a time.
+    long_look: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Requests that are carried out over several turns of the loop.
+    under_way: set[asyncio.Task[None]] = field(default_factory=set)
     # Called when a connection is gone, by whoever waits on its behalf.
     disconnect_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
 
@@ -85,6 +92,26 @@ class Broker:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
         self.turns = Turns(self.loop, self.clock.monotonic_ms)
+
+    def go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        """Carry a request out over several turns of the loop. Nothing of its connection may overtake it."""
+        call.connection.pause_dispatch()
+        task = self.loop.create_task(self._go_on(call, work))
+        self.under_way.add(task)
+        task.add_done_callback(self.under_way.discard)
+
+    async def _go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            call.connection.close("the broker stops")
+            raise
+        except Exception as error:
+            _log.error("%r failed", call, exc_info=error)
+            call.connection.close("a request failed")
+        finally:
+            if not call.connection.is_closed:
+                call.connection.resume_dispatch()
 
     async def in_turns(self, work: Slices[T]) -> T:
         """The result of work that lets others have their turn."""

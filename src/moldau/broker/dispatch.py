@@ -132,7 +132,7 @@ class Dispatcher:
 
     async def stop(self) -> None:
         """Cancel what still runs."""
-        running = tuple(self._running)
+        running = (*self._running, *self._broker.under_way)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

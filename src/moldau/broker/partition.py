@@ -20,6 +20,7 @@ from moldau.controller.image import PartitionImage
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import AppendOrigin
 from moldau.log.results import Appended
+from moldau.log.validation import CheckedBatch
 from moldau.replication.follower import follower_high_watermark
 from moldau.replication.leader import LeaderState, Role
 
@@ -136,10 +137,11 @@ class Partition:
         *,
         verification_guard: object | None = None,
         transaction_version: int = 0,
+        checked: CheckedBatch | None = None,
     ) -> Appended:
         """Append as leader. What is committed by it becomes readable at once when no other replica is in sync."""
         appended = self.log.append_as_leader(
-            batches, self.leader_epoch, origin, verification_guard, transaction_version
+            batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )
         if self.lead is None:
             self.log.update_high_watermark(self.log.log_end_offset)

@@ -73,6 +73,8 @@ class LogConfig:
     transaction_partition_verification_enable: bool = False
     # How far a batch may expand before we call it hostile; only looked at when records must be read.
     max_decompressed_bytes: int = 256 << 20
+    # The same for batches that a producer sends, as a multiple of `max.message.bytes`.
+    expansion_max: int = 32
 
     # Derived, because every append asks.
     compact: bool = field(init=False)
@@ -82,6 +84,7 @@ class LogConfig:
     must_read_records: bool = field(init=False)
     takes_batches_as_they_are: bool = field(init=False)  # nothing of a batch is rewritten, no record is looked at
     plain_bytes_max: int = field(init=False)  # the largest batch that is taken as it is
+    accepted_bytes_max: int = field(init=False)  # how far a producer's batch may expand
     max_segment_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ class LogConfig:
         rewrites = self.stamps_append_time or self.target_codec is not None
         derive("takes_batches_as_they_are", not rewrites and not self.must_read_records)
         derive("plain_bytes_max", self.max_message_bytes if self.takes_batches_as_they_are else 0)
+        derive("accepted_bytes_max", min(self.max_decompressed_bytes, self.expansion_max * self.max_message_bytes))
         # A compacted log rolls early enough that nothing stays uncompacted beyond the bound on the lag.
         lag_ms = self.max_compaction_lag_ms if compact and self.max_compaction_lag_ms > 0 else LONG_MAX
         derive("max_segment_ms", min(self.segment_ms, lag_ms))

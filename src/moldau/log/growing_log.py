@@ -25,24 +25,26 @@ from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
-from moldau.log.validation import LAST_CODEC, read_marker, validate_for_follower, validate_for_leader
+from moldau.log.validation import LAST_CODEC, CheckedBatch, read_marker, validate_for_follower, validate_for_leader
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import (
     CONTROL_FLAG,
     COVERED_BY_CRC,
+    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL_FLAG,
     HeaderFields,
     as_header,
+    may_hold,
     pack_place,
 )
 from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
 # A header without what an append does not look at. Attributes, delta and count are read without a sign, for one
-# comparison each to do: what is negative comes out far too large.
-_read_plain = struct.Struct(">qi4xbIHI8xqqhiI").unpack_from
+# comparison each to do: what is negative comes out far too large. Last, how the first record begins.
+_read_plain = struct.Struct(">qi4xbIHI8xqqhiIB").unpack_from
 
 
 class GrowingLog:
@@ -175,6 +177,7 @@ class GrowingLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: object | None = None,
         transaction_version: int = 0,
+        checked: CheckedBatch | None = None,
     ) -> Appended:
         """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place.
 
@@ -184,8 +187,8 @@ class GrowingLog:
         next ones (`Segment.settle`). What follows the write is `Segment.append` again, spelled out.
         """
         try:
-            zero, length, magic, crc, attributes, delta, timestamp, producer_id, epoch, sequence, count = _read_plain(
-                buffer
+            zero, length, magic, crc, attributes, delta, timestamp, producer_id, epoch, sequence, count, first = (
+                _read_plain(buffer)
             )
         except struct.error:
             return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
@@ -211,10 +214,18 @@ class GrowingLog:
             or leader_epoch != segment.leader_epoch
             or file is None
             or largest is None
+            or (
+                not attributes
+                # A short record that is alone fills its batch; of others, `may_hold` knows.
+                and (count != 1 or first > 127 or first & 1 or first < 12 or size - HEADER_BYTES - 1 != first >> 1)
+                and not may_hold(buffer, size, count)
+            )
             or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
             or crc != crc32c(buffer[COVERED_BY_CRC])
         ):
-            return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
+            return self._append_with_care(
+                buffer, leader_epoch, origin, verification_guard, transaction_version, checked
+            )
         pack_place(buffer, 0, base_offset, length, leader_epoch)
         try:
             file.append(buffer)
@@ -247,12 +258,18 @@ class GrowingLog:
         origin: AppendOrigin,
         verification_guard: object | None,
         transaction_version: int,
+        checked: CheckedBatch | None = None,
     ) -> Appended:
         if self._failure is not None or self._untouched:
             self._before_first_append()
         config = self.config
         now_ms = self._wall_ms()
-        buffer, fields, size, max_timestamp, append_time = validate_for_leader(buffer, config, origin, now_ms)
+        valid = (
+            checked.valid
+            if checked is not None and checked.config is config
+            else validate_for_leader(buffer, config, origin, now_ms)
+        )
+        buffer, fields, size, max_timestamp, append_time = valid
         base_offset = self.log_end_offset
         last_offset = base_offset + fields[6]
         has_producer = fields[9] >= 0

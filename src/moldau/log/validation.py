@@ -1,11 +1,18 @@
 """What is checked before a batch enters the log, and the few changes a leader's topic settings may demand.
 
 A follower checks only that the bytes are whole and continue its log: the leader has checked the rest. For a leader,
-usually that is the header and the checksum, and the bytes stay as the producer made them. Records are looked at only
-if the topic is compacted (every record needs a key), bounds timestamps from below, or has another codec.
+usually that is the header, the checksum and the first record's length, and the bytes stay as the producer made them.
+Records are looked at only if the topic is compacted (every record needs a key), bounds timestamps from below, or has
+another codec. That may take long (`takes_long`): then it is done off the loop, and the batch comes back as
+`CheckedBatch`.
+
+Invariant: a batch expands to `LogConfig.accepted_bytes_max` at most; at most `RECORD_ERRORS_MAX` records are blamed.
 """
 
 import contextlib
+import time
+from dataclasses import dataclass
+from itertools import islice
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import (
@@ -44,16 +51,35 @@ from moldau.records.batch import (
     MAGIC,
     MAGIC_AT,
     MIN_BATCH_LENGTH,
+    RECORD_BYTES_MIN,
     HeaderFields,
     as_header,
+    may_hold,
     unpack_header,
 )
 from moldau.records.checksum import crc32c
+from moldau.records.reader import read_body
 
 WritableBuffer = bytearray | memoryview
 _CLIENT = AppendOrigin.CLIENT  # looking into an Enum takes as long as unpacking a header
 LAST_CODEC = int(max(Codec))
 _LENGTH_MIN = 14  # of any format Kafka ever had: shorter is damage
+RECORD_ERRORS_MAX = 1_000
+# A batch with more records, or that expands to more bytes, is not looked through on the loop.
+_QUICK_RECORDS = 500
+_QUICK_BYTES = 64 * 1024
+_NAMED_RECORDS = 5_000
+_NAMED_BYTES = 4 * 1024 * 1024
+_RECORDS_PER_BREATH = 2_000
+_BREATH_SECONDS = 0.0001
+
+
+@dataclass(slots=True, frozen=True)
+class CheckedBatch:
+    """A batch that was found valid under these settings; under others it must be looked at again."""
+
+    config: LogConfig
+    valid: "ValidBatch"
 
 
 # The batch to write, its header's fields, its size, its largest timestamp, and the append time or -1.
@@ -70,7 +96,7 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
         raise _unreadable(buffer)
     fields: HeaderFields = unpack_header(buffer)
     base_offset, length, _, magic, crc, attributes, delta, _, max_timestamp, producer_id, _, sequence, count = fields
-    if magic != MAGIC or length < MIN_BATCH_LENGTH or delta < 0 or count < 0:
+    if magic != MAGIC or length < MIN_BATCH_LENGTH:
         raise _unreadable(buffer)
     size = LOG_OVERHEAD_BYTES + length
     if size != len(buffer):
@@ -84,10 +110,13 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
         base_offset or attributes & CONTROL_FLAG or not count or (producer_id >= 0 and sequence < 0)
     ):
         raise _refuse_client(as_header(fields))
-    if count != delta + 1:
+    if count != delta + 1 or count < 0:
         raise InvalidRecord(f"the batch says {count} records, its offsets say {delta + 1}")
-    if attributes & CODEC_MASK > LAST_CODEC:
-        raise UnsupportedCompressionType(f"compression type {attributes & CODEC_MASK} does not exist")
+    codec = attributes & CODEC_MASK
+    if codec > LAST_CODEC:
+        raise UnsupportedCompressionType(f"compression type {codec} does not exist")
+    if count and not (count * RECORD_BYTES_MIN <= config.accepted_bytes_max if codec else may_hold(view, size, count)):
+        raise InvalidRecord(f"the batch says {count} records: its {size} bytes cannot be those")
     if not config.takes_batches_as_they_are:
         return _bring_into_shape(buffer, as_header(fields), config, now_ms)
     if max_timestamp - now_ms > config.message_timestamp_after_max_ms or attributes & LOG_APPEND_TIME_FLAG:
@@ -97,10 +126,11 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
 
 def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> ValidBatch:
     """For topics that look into their records, choose the codec, or stamp the time."""
-    if config.must_read_records:
-        _check_records(buffer, header, config, now_ms)
     target = config.target_codec
-    if target is not None and header.attributes & CODEC_MASK != target and not header.is_control:
+    recompresses = target is not None and header.attributes & CODEC_MASK != target and not header.is_control
+    if config.must_read_records or recompresses:
+        _check_records(buffer, header, config, now_ms)
+    if target is not None and recompresses:
         buffer = _recompress(buffer, target, config)
         header = read_header(buffer)
         if header.size_bytes > config.max_message_bytes:
@@ -111,6 +141,35 @@ def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogCo
     if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or header.is_log_append_time:
         raise _bad_timestamp(buffer, header, config, now_ms)
     return buffer, header, header.size_bytes, header.max_timestamp, -1
+
+
+def takes_long(buffer: WritableBuffer, config: LogConfig) -> bool:
+    """Whether a producer's batch is better checked off the loop (`check_at_leisure`)."""
+    if config.takes_batches_as_they_are or len(buffer) < HEADER_BYTES:
+        return False
+    header = as_header(unpack_header(buffer))
+    codec = header.attributes & CODEC_MASK
+    if header.magic != MAGIC or codec > LAST_CODEC or not 0 < header.record_count == header.last_offset_delta + 1:
+        return False  # refused without a look at the records
+    if not config.must_read_records and config.target_codec in (None, codec):
+        return False
+    if header.record_count > _QUICK_RECORDS or len(buffer) > _QUICK_BYTES:
+        return True
+    try:
+        read_body(buffer, 0, header, _QUICK_BYTES)
+    except DecompressedTooLarge:
+        return True
+    except RecordsError:
+        pass  # refused soon
+    return False
+
+
+def check_at_leisure(buffer: WritableBuffer, config: LogConfig, now_ms: int) -> CheckedBatch | LogError:
+    """`validate_for_leader` for a thread. What it found wrong is returned, for whoever appends to raise."""
+    try:
+        return CheckedBatch(config, validate_for_leader(buffer, config, _CLIENT, now_ms))
+    except LogError as error:
+        return error
 
 
 def validate_for_follower(
@@ -174,7 +233,7 @@ def _unreadable(buffer: WritableBuffer) -> LogError:
 
 
 def _bad_timestamp(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> InvalidTimestamp:
-    """Names every record that is to blame."""
+    """Names the records that are to blame."""
     if header.max_timestamp - now_ms <= config.message_timestamp_after_max_ms:
         return InvalidTimestamp(
             "the batch claims LogAppendTime, but the topic's message.timestamp.type is CreateTime: send create times"
@@ -182,9 +241,12 @@ def _bad_timestamp(buffer: WritableBuffer, header: BatchHeader, config: LogConfi
     newest = now_ms + config.message_timestamp_after_max_ms
     too_new: list[tuple[int, str]] = []
     with contextlib.suppress(RecordsError):  # then the header alone is to blame
-        for index, record in enumerate(iter_records(buffer, 0, header, config.max_decompressed_bytes)):
+        # It is refused anyway, on the loop: naming the records is a service to those who sent a usual number of them.
+        for index, record in enumerate(islice(iter_records(buffer, 0, header, _NAMED_BYTES), _NAMED_RECORDS)):
             if record.timestamp > newest:
                 too_new.append((index, f"timestamp {record.timestamp} is after {newest}"))
+                if len(too_new) == RECORD_ERRORS_MAX:
+                    break
     return InvalidTimestamp(
         f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms="
         f"{config.message_timestamp_after_max_ms} ahead of the broker's clock: check the producer's clock",
@@ -203,7 +265,10 @@ def _refuse_client(header: BatchHeader) -> InvalidRecord:
 
 
 def _check_records(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """The checks that need the records: keys on a compacted topic, timestamps not too old."""
+    """The checks that need the records: that they are some, keys on a compacted topic, timestamps not too old.
+
+    If there are many this is a thread's work: now and then it lets go of the interpreter, for the loop to go on.
+    """
     if header.is_control:
         return
     need_key = config.compact
@@ -213,13 +278,15 @@ def _check_records(buffer: WritableBuffer, header: BatchHeader, config: LogConfi
     keyless: list[tuple[int, str]] = []
     too_old: list[tuple[int, str]] = []
     try:
-        for index, record in enumerate(iter_records(buffer, 0, header, config.max_decompressed_bytes)):
+        for index, record in enumerate(iter_records(buffer, 0, header, config.accepted_bytes_max)):
             if need_key and record.key is None:
                 keyless.append((index, "a compacted topic needs a key in every record"))
             if 0 <= record.timestamp < oldest:
                 too_old.append((index, f"timestamp {record.timestamp} is before {oldest}"))
-    except CorruptBatch as error:
-        raise CorruptRecord(str(error)) from error
+            if len(keyless) >= RECORD_ERRORS_MAX or len(too_old) >= RECORD_ERRORS_MAX:
+                break
+            if index % _RECORDS_PER_BREATH == _RECORDS_PER_BREATH - 1:
+                time.sleep(_BREATH_SECONDS)
     except RecordsError as error:
         raise InvalidRecord(str(error)) from error
     if keyless:
@@ -231,7 +298,7 @@ def _check_records(buffer: WritableBuffer, header: BatchHeader, config: LogConfi
 def _recompress(buffer: WritableBuffer, codec: Codec, config: LogConfig) -> bytearray:
     """The same records under another codec. They are not parsed: only the section they are in is packed anew."""
     try:
-        return recompress(buffer, 0, codec, max_bytes=config.max_decompressed_bytes)
+        return recompress(buffer, 0, codec, max_bytes=config.accepted_bytes_max)
     except DecompressedTooLarge as error:
         raise RecordTooLarge(str(error)) from error
     except RecordsError as error:

@@ -24,6 +24,7 @@ MAGIC = 2
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12  # base offset and batch length: what a reader needs to find the next batch
 MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+RECORD_BYTES_MIN = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -150,6 +151,29 @@ def _what_is_wrong(header: BatchHeader) -> str:
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta} is negative"
     return f"record count {header.record_count} is negative"
+
+
+def may_hold(buffer: Buffer, size_bytes: int, record_count: int) -> bool:
+    """Whether the body of an uncompressed batch of `size_bytes` can be so many records, judged by the first of them.
+
+    Does not look at the others, so it costs the same for all batches: a count that lies far, a body that is none and a
+    single record that does not fill its batch are found out, not every lie.
+    """
+    room = size_bytes - HEADER_BYTES - RECORD_BYTES_MIN * (record_count - 1)
+    if room < RECORD_BYTES_MIN:
+        return False
+    byte = buffer[HEADER_BYTES]
+    length, taken = byte & 127, 1
+    while byte > 127:
+        if taken == 4:  # 256 MB: more than a request may have
+            return False
+        byte = buffer[HEADER_BYTES + taken]
+        length |= (byte & 127) << 7 * taken
+        taken += 1
+    if length & 1:  # negative
+        return False
+    taken += length >> 1
+    return taken >= RECORD_BYTES_MIN and (taken == room if record_count == 1 else taken <= room)
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

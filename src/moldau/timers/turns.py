@@ -23,12 +23,13 @@ Slices = Generator[None, None, T]
 class Turns:
     """Belongs to one loop."""
 
-    __slots__ = ("_is_scheduled", "_loop", "_now_ms", "_steps", "longest_ms")
+    __slots__ = ("_is_scheduled", "_loop", "_now_ms", "_sleepers", "_steps", "longest_ms")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], float]) -> None:
         self._loop = loop
         self._now_ms = now_ms
         self._steps: deque[Callable[[], bool]] = deque()
+        self._sleepers: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self.longest_ms = 0.0
         """The longest part a turn had to give, for those who watch."""
@@ -69,13 +70,25 @@ class Turns:
         self.add(step)
         return future
 
+    def next_turn(self) -> asyncio.Future[None]:
+        """For work that is a coroutine: done when its turn has come. One of them has it per turn of the loop."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._sleepers.append(turn)
+        self._schedule()
+        return turn
+
     def _schedule(self) -> None:
-        if self._steps and not self._is_scheduled:
+        if (self._steps or self._sleepers) and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._part)
 
     def _part(self) -> None:
         self._is_scheduled = False
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                break
         started_ms = self._now_ms()
         used_ms = 0.0
         try:

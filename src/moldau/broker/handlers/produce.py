@@ -2,17 +2,21 @@
 
 Each partition's batch is appended where it lies in the frame; nothing is done per record. acks=1 is answered at once,
 acks=all when the high watermark has passed the batch, acks=0 not at all: there, an error closes the connection so that
-the producer notices. Version 0-2 are advertised but refused, as Apache Kafka does for the sake of librdkafka.
+the producer notices. A batch that takes long to look through (a compacted topic, another codec) is checked by a thread,
+and requests for very many partitions are carried out in slices; no later request of the connection overtakes them.
+Version 0-2 are advertised but refused, as Apache Kafka does for the sake of librdkafka.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
+from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 from moldau.wire import ErrorCode
 from moldau.wire.produce import ProduceFrame, ProduceOutcome, decode_produce_request, encode_produce_response
@@ -31,6 +35,10 @@ _ADMIN_CLIENT_ID = "__admin_client"
 _KNOWN_WITHOUT_THE_LOG = (CorruptRecord, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError)
 _FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
+
+_PARTITIONS_PER_SLICE = 200
+# A replica, the offset its high watermark must reach, and whether the topic demands a flush.
+_Append = tuple["Partition", int, bool]
 
 # What happened to each topic's partitions, in the order of the request.
 Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
@@ -63,42 +71,117 @@ def _is_transactional(request: ProduceFrame) -> bool:
 
 
 def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
-    acks = request.acks
+    """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
+    told: list[ProduceOutcome] = []
+    appended: list[_Append] = []
     may_write_internal = call.client_id == _ADMIN_CLIENT_ID
-    outcomes: Outcomes = []
-    appended: list[tuple[Partition, int, bool]] = []
-    failed = False
     for topic, batches_by_partition in request.topics:
-        of_topic: list[ProduceOutcome] = []
         for index, batches in batches_by_partition:
             try:
-                partition = broker.replicas.leader(topic, index)
-                if partition.topic in INTERNAL_TOPICS and not may_write_internal:
-                    raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)  # noqa: TRY301 - one place answers
-                if acks == _ACKS_ALL and not partition.has_enough_replicas:
-                    raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301 - as above
-                guard = None
-                if verified and (checked := verified.get((topic, index))) is not None:
-                    if checked.error is not ErrorCode.NONE:
-                        raise PartitionUnavailable(checked.error, checked.message)  # noqa: TRY301 - as above
-                    guard = checked.guard
-                first_offset, last_offset, append_time = partition.append(
-                    batches or memoryview(b""), verification_guard=guard
-                )
+                partition = _find(broker, topic, index, request.acks, may_write_internal=may_write_internal)
+                config = partition.log.config
+                if len(told) == _PARTITIONS_PER_SLICE or (
+                    not config.takes_batches_as_they_are and batches and takes_long(batches, config)
+                ):
+                    _keep_batches(request)
+                    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
+                    return
             except PartitionUnavailable as error:
-                failed = True
-                of_topic.append(ProduceOutcome(index, error.code, error_message=error.message))
-            except LogError as error:
-                failed = True
-                of_topic.append(_refused(partition, error))
+                told.append(ProduceOutcome(index, error.code, error_message=error.message))
             else:
-                log = partition.log
-                of_topic.append(ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset))
-                appended.append((partition, last_offset + 1, log.needs_flush))
-        if of_topic:
-            outcomes.append((topic, of_topic))
+                told.append(_append_batch(partition, topic, batches, verified, appended))
+    _answer(broker, call, request, told, appended)
+
+
+def _find(broker: Broker, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
+    partition = broker.replicas.leader(topic, index)
+    if partition.topic in INTERNAL_TOPICS and not may_write_internal:
+        raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if acks == _ACKS_ALL and not partition.has_enough_replicas:
+        raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
+    return partition
+
+
+def _append_batch(
+    partition: Partition,
+    topic: str | bytes,
+    batches: memoryview | None,
+    verified: Mapping[Key, Verified],
+    appended: list[_Append],
+    checked: CheckedBatch | None = None,
+) -> ProduceOutcome:
+    index = partition.index
+    guard = None
+    if verified and (known := verified.get((topic, index))) is not None:
+        if known.error is not ErrorCode.NONE:
+            return ProduceOutcome(index, known.error, error_message=known.message)
+        guard = known.guard
+    try:
+        first_offset, last_offset, append_time = partition.append(
+            batches or memoryview(b""), verification_guard=guard, checked=checked
+        )
+    except LogError as error:
+        return _refused(partition, error)
+    log = partition.log
+    appended.append((partition, last_offset + 1, log.needs_flush))
+    return ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset)
+
+
+def _keep_batches(request: ProduceFrame) -> None:
+    """The frame's memory is ours only during the call."""
+    for _, batches_by_partition in request.topics:
+        for at, (index, batches) in enumerate(batches_by_partition):
+            batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
+
+
+async def _append_rest(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    verified: Mapping[Key, Verified],
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+) -> None:
+    """Go on behind those that were told already, in turns with others; long looks are a thread's work."""
+    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
+    find = partial(_find, broker, acks=request.acks, may_write_internal=may_write_internal)
+    rest = [(topic, *each) for topic, batches_by_partition in request.topics for each in batches_by_partition]
+    for topic, index, batches in rest[len(told) :]:
+        if len(told) % _PARTITIONS_PER_SLICE == 0:
+            await broker.turns.next_turn()
+        try:
+            partition = find(topic, index)
+            config = partition.log.config
+            checked: CheckedBatch | LogError | None = None
+            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
+                # One at a time: threads that compete with the loop for the interpreter slow it down.
+                async with broker.long_look:
+                    work = partial(check_at_leisure, batches, config, broker.clock.wall_ms())
+                    checked = await broker.loop.run_in_executor(broker.executor, work)
+                partition = find(topic, index)  # it may lead no more
+        except PartitionUnavailable as error:
+            told.append(ProduceOutcome(index, error.code, error_message=error.message))
+        else:
+            if isinstance(checked, LogError):
+                told.append(_refused(partition, checked))
+            else:
+                told.append(_append_batch(partition, topic, batches, verified, appended, checked))
+    _answer(broker, call, request, told, appended)
+
+
+def _answer(
+    broker: Broker, call: Call, request: ProduceFrame, told: list[ProduceOutcome], appended: list[_Append]
+) -> None:
+    acks = request.acks
+    outcomes: Outcomes = []
+    start = 0
+    for topic, batches_by_partition in request.topics:
+        end = start + len(batches_by_partition)
+        if end > start:
+            outcomes.append((topic, told[start:end]))
+        start = end
     if acks == 0:
-        if failed:
+        if len(appended) < len(told):
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
         else:
             call.slot.complete_nothing()
@@ -140,7 +223,7 @@ class _DelayedProduce:
 
     __slots__ = ("_acks", "_appended", "_call", "_outcomes")
 
-    def __init__(self, call: Call, acks: int, outcomes: Outcomes, appended: list[tuple[Partition, int, bool]]) -> None:
+    def __init__(self, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
         self._call = call
         self._acks = acks
         self._outcomes = outcomes
