@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from moldau.records import Codec, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT
 from moldau.records.checksum import crc32c
@@ -162,6 +164,7 @@ def may_differ(topic: str, codec: Codec, label: str, moldau: int, kafka: int) ->
     return moldau == TAKEN and kafka in (INVALID, INTERNAL)  # compressed: nobody looked
 
 
+@pytest.mark.timeout(300)
 def test_lies_are_refused_as_kafka_refuses_them(apache_kafka: ApacheKafka) -> None:
     with Broker() as broker:
         ours = answers(broker.bootstrap_servers)

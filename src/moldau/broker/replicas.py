@@ -3,6 +3,9 @@
 Invariant: no replica is made anew while a dir that may hold it is away (KIP-858). It would be an empty log that looks
 like the one everybody counts on; offline, it is missed.
 
+A topic of many partitions is not made at one go, which would hold up everybody else: the files of a few come into being
+in each turn of the loop, and those of a partition somebody asks for at once (`_unmade`).
+
 What it takes to have followers, or to be one (fetchers, changes of the ISR, throttles), is loaded with the first
 partition that has more than one replica.
 """
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
+_MADE_AT_ONCE_MAX = 16
 
 
 class PartitionUnavailable(Exception):
@@ -79,6 +83,8 @@ class ReplicaManager:
         self._is_started = False
         # Of a node with one log dir.
         self._only_dir_id = next(iter(broker.logs.dirs.values())).directory_id
+        # Replicas of this node whose logs are still to be made, by topic id and index, oldest first.
+        self._unmade: dict[tuple[bytes, int], None] = {}
         # Not made at the start, because they may lie in a dir that was away: by topic id and index.
         self._away: set[tuple[bytes, int]] = set()
         self._offline: set[tuple[bytes, int]] = set()  # told people of
@@ -90,7 +96,8 @@ class ReplicaManager:
     def get(self, topic: str | bytes, index: int) -> Partition | None:
         """By topic name or id."""
         partitions = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
-        return None if partitions is None else partitions.get(index)
+        found = None if partitions is None else partitions.get(index)
+        return self._make(topic, index) if found is None and self._unmade else found
 
     def leader(self, topic: str | bytes, index: int) -> Partition:
         """The partition, if this node leads it; PartitionUnavailable otherwise."""
@@ -101,6 +108,8 @@ class ReplicaManager:
                 if partition.is_leader:
                     return partition
                 raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._unmade and self._make(topic, index) is not None:
+            return self.leader(topic, index)
         raise PartitionUnavailable(self._why_missing(topic, index))
 
     def replica(self, topic: str | bytes, index: int) -> Partition:
@@ -141,6 +150,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         self._is_started = False
+        self._unmade.clear()  # the next start makes them
         if self._replication is not None:
             await self._replication.stop()
 
@@ -197,13 +207,49 @@ class ReplicaManager:
         self._config = config
         for topic in delta.topics_deleted:
             self._delete(topic)
-        for change in delta.partitions:
-            self._place(change.topic, change.partition_id)
+        changes = [(change.topic, change.partition_id) for change in delta.partitions]
+        for topic, index in (
+            self._put_off(changes) if self._is_started and len(changes) > _MADE_AT_ONCE_MAX else changes
+        ):
+            if (topic.topic_id, index) not in self._unmade:
+                self._place(topic, index)
         names = {resource.name for resource in delta.configs if resource.type == ResourceType.TOPIC}
         for name in self._by_name if config_changed else sorted(names & self._by_name.keys()):
             self._configure(name)
         if delta.brokers and self._replication is not None:
             self._stop_waiting_for_the_fenced()
+
+    def _put_off(self, changes: list[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
+        """Many at once: new replicas are made from now on, in turns with everything else. What is left to do now."""
+        is_idle = not self._unmade
+        rest = []
+        for topic, index in changes:
+            partitions = self._by_name.get(topic.name, {})
+            if index in partitions or self._node_id not in topic.partitions[index].replicas:
+                rest.append((topic, index))
+            else:
+                self._unmade[topic.topic_id, index] = None
+        if is_idle and self._unmade:
+            self._broker.turns.add(self._make_next)
+        return rest
+
+    def _make_next(self) -> bool:
+        if self._unmade:
+            topic_id, index = next(iter(self._unmade))
+            self._make(topic_id, index)
+        return bool(self._unmade)
+
+    def _make(self, topic: str | bytes, index: int) -> Partition | None:
+        """Make the replica that was put off, if it was and is still wanted."""
+        image = self._image.topics.get(topic) if isinstance(topic, str) else self._image.topic_by_id(topic)
+        if image is None or (image.topic_id, index) not in self._unmade:
+            if isinstance(topic, bytes):
+                self._unmade.pop((topic, index), None)  # deleted meanwhile
+            return None
+        del self._unmade[image.topic_id, index]
+        if index in image.partitions:
+            self._place(image, index)
+        return self._by_name.get(image.name, {}).get(index)
 
     def _stop_waiting_for_the_fenced(self) -> None:
         """The high watermark waits for followers that are about to join an ISR. If they are fenced, they are not."""
@@ -297,6 +343,8 @@ class ReplicaManager:
 
     def _delete(self, topic: TopicImage) -> None:
         self._by_id.pop(topic.topic_id, None)
+        for index in topic.partitions if self._unmade else ():
+            self._unmade.pop((topic.topic_id, index), None)
         for partition in self._by_name.pop(topic.name, {}).values():
             self._remove(partition)
 

@@ -1,14 +1,16 @@
 """CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords over the wire."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moldau.controller.image import TopicImage
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
-from tests.broker.handlers.conftest import make_broker
+from tests.broker.handlers.conftest import make_broker, on_loop
 from tests.broker.handlers.wire_client import WireClient
 
 Create = m.CreateTopicsRequest
@@ -169,3 +171,31 @@ def test_records_of_others_are_not_ours_to_delete(broker: Broker, client: WireCl
     assert cut(client, name, 0, partition=5) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     client.new_topic(name="__consumer_offsets")
     assert cut(client, "__consumer_offsets", 0) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_a_topic_of_many_partitions_is_made_in_turns(own_broker: Broker, own_client: WireClient) -> None:
+    """Its answer does not wait for all the files, nobody waits for more than a few of them, and whoever asks for a
+    partition gets it at once."""
+    broker = own_broker.node.broker
+    made_in_turn: list[int] = []
+    place = broker.replicas._place
+
+    def counted(topic: TopicImage, index: int) -> None:
+        turn_ended = made_in_turn and made_in_turn[-1] == -1
+        if not made_in_turn or turn_ended:
+            made_in_turn.append(0)
+            broker.loop.call_soon(made_in_turn.append, -1)
+        made_in_turn[-1] += 1
+        place(topic, index)
+
+    on_loop(own_broker, lambda: setattr(broker.replicas, "_place", counted))
+    topic = own_client.new_topic(300)
+    now = time.time_ns() // 1_000_000
+    assert own_client.produce(topic, [b"v"], partition=299, first_timestamp_ms=now).error_code == 0
+    deadline = time.monotonic() + 60
+    while on_loop(own_broker, lambda: len(broker.replicas._unmade)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert on_loop(own_broker, lambda: sum(1 for _ in broker.replicas)) == 300
+    assert max(made_in_turn) <= 16
+    own_client.ask(m.DeleteTopicsRequest([m.DeleteTopicsRequest.DeleteTopicState(topic)], [], 5_000))
+    assert on_loop(own_broker, lambda: sum(1 for _ in broker.replicas)) == 0
