@@ -4,8 +4,6 @@ The former one had everything that leaves marks in checkpoints: a raised log sta
 watermark far beyond what the new one has, and a cleaned offset.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from moldau.log import LogConfig, LogManager, ManagerSettings, PartitionLog
@@ -156,11 +154,9 @@ def test_checkpoints_that_were_on_their_way(world: World, when: str) -> None:
     """Jobs that took their values while the former one lived write them late, or not at all."""
     log = world.former()
     log.update_high_watermark(60)
-    raise_recovery_point: Callable[[int], None] = world.manager.dirs["/a"].recovery_point_writer(KEY)
     late = [*world.jobs(), *[world.manager.dirs["/a"].checkpoint_job(name) for name in CHECKPOINTS]]
 
     def run() -> None:
-        raise_recovery_point(60)
         for job in late:
             job.run()
 

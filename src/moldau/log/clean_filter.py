@@ -3,7 +3,7 @@
 Of every key the newest record stays; a tombstone stays `delete.retention.ms` after the first cleaning that saw it (its
 batch then carries that horizon); records of aborted transactions go; a transaction marker goes once none of its
 transaction's records is left, after the same delay. A batch that holds a producer's last sequence number, or the last
-offset of the round, is kept as an empty header. Offsets, order and what is kept of a batch never change.
+offset of a cleaned segment, is kept as an empty header. Offsets, order and what is kept of a batch never change.
 """
 
 from bisect import bisect_left
@@ -102,7 +102,7 @@ class CleanFilter:
     newest: OffsetMap
     now_ms: int
     delete_retention_ms: int
-    round_end_offset: int  # the batch ending here keeps at least its header
+    segment_ends: frozenset[int]  # of the cleaned segments: a batch before one of these keeps at least its header
     last_offsets: dict[int, tuple[int, int]]  # producer id -> (last data offset or -1, epoch)
     max_decompressed_bytes: int
     transactions: TransactionState = field(default_factory=TransactionState)
@@ -110,7 +110,8 @@ class CleanFilter:
     _wanted_offsets: set[int] = field(init=False)  # a batch that ends here may be kept without records
 
     def __post_init__(self) -> None:
-        self._wanted_offsets = {offset for offset, _ in self.last_offsets.values()} | {self.round_end_offset - 1}
+        self._wanted_offsets = {offset for offset, _ in self.last_offsets.values()}
+        self._wanted_offsets.update(offset - 1 for offset in self.segment_ends)
 
     def clean_chunk(self, chunk: Chunk, output: CleanOutput) -> list[AbortedTxn]:
         """Pass on what is left of a chunk. The aborted transactions that stay indexed.
@@ -183,7 +184,7 @@ class CleanFilter:
 
     def _keep_header(self, header: BatchHeader) -> bytearray | None:
         """For a batch without records: its header, if anybody needs it."""
-        if header.next_offset == self.round_end_offset or self._is_last_of_producer(header):
+        if header.next_offset in self.segment_ends or self._is_last_of_producer(header):
             return empty_batch(header)
         return None
 

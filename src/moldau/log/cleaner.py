@@ -5,14 +5,15 @@ of its own and writes `.cleaned` files; `finish`, on the loop again, puts them i
 roll and retain in the meantime: if a source is gone when the job is done, its group is thrown away. A truncation, the
 deletion of the topic or anything else that ends the incarnation of the log (`incarnation.Incarnation`) aborts it.
 
-Nothing is compacted before it is flushed: a newer value that a crash takes must not have cost us the older one. And
-the recovery point on disk is raised first, because compaction leaves holes, which recovery would take for damage. The
-swap is ordered so that recovery can finish or undo it at any point: `.cleaned` (durable, but worth nothing) becomes
-`.swap` (worth more than the sources), the sources are renamed, `.swap` gets its final name.
+Nothing is compacted before it is flushed: a newer value that a crash takes must not have cost us the older one. A
+cleaned segment ends where its last source did, if need be with an empty batch: gaps are inside of segments, never
+between them, so that recovery knows what it replaces, and a gap between segments for a loss. The swap is ordered so
+that recovery can finish or undo it at any point: `.cleaned` (durable, but worth nothing) becomes `.swap` (worth more
+than the sources), the sources are renamed, `.swap` gets its final name.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moldau.log.clean_chunks import BatchFields, Chunk, CleanOutput, read_chunks
@@ -46,6 +47,7 @@ class _Source:
 
     original: Segment
     reader: Segment
+    end_offset: int  # where the next one begins
     aborted: list[AbortedTxn]
 
 
@@ -64,9 +66,8 @@ class CleanJob:
         *,
         memory_bytes: int = 128 << 20,
         throttle: Throttle | None = None,
-        raise_recovery_point: Callable[[int], None] = lambda offset: None,
     ) -> None:
-        """On the loop: note what is to be cleaned. `raise_recovery_point` writes the log's checkpoint, off the loop."""
+        """On the loop: note what is to be cleaned."""
         log = target.log
         self.log = log
         self.target = target
@@ -81,7 +82,6 @@ class CleanJob:
         self._now_ms = log.context.clock.wall_ms()
         self._stopped = False
         self._unpaid_bytes = 0
-        self._raise_recovery_point = raise_recovery_point
         self._flush = FlushJob(log)
         self._files = OpenSegments(1 << 16)
         self._sources = [self._source(s) for s in log.segments if s.base_offset < target.first_uncleanable_offset]
@@ -97,7 +97,7 @@ class CleanJob:
     def _source(self, segment: Segment) -> _Source:
         end = self.log.end_offset_of(segment)
         return _Source(
-            segment, segment.private_copy(self._files), self.log.aborted_transactions(segment.base_offset, end)
+            segment, segment.private_copy(self._files), end, self.log.aborted_transactions(segment.base_offset, end)
         )
 
     def stop(self) -> None:
@@ -110,16 +110,17 @@ class CleanJob:
         try:
             self._flush_sources()
             self._build_map()
+            groups = self._groups()
             clean = CleanFilter(
                 self._map,
                 self._now_ms,
                 self._config.delete_retention_ms,
-                self.target.first_uncleanable_offset,
+                frozenset(group[-1].end_offset for group in groups),
                 self._last_offsets,
                 self._config.max_decompressed_bytes,
                 stats=self.stats,
             )
-            for group in self._groups():
+            for group in groups:
                 self._cleaned.append(self._clean_group(group, clean))
         except (LogError, OSError) as error:
             self._give_up(error)
@@ -133,7 +134,6 @@ class CleanJob:
         self._flush.run()
         if self._flush.end_offset is None:
             raise self._flush.error or CleaningAborted("the log was moved away")
-        self._raise_recovery_point(self._flush.end_offset)
 
     def _give_up(self, error: LogError | OSError) -> None:
         self.error = error
@@ -163,7 +163,7 @@ class CleanJob:
         """Note the newest offset of every key in the dirty part, as far as memory reaches."""
         newest = self._map
         transactions = TransactionState()
-        for index, source in enumerate(self._sources):
+        for source in self._sources:
             if source.reader.base_offset < self._dirty_base:
                 continue
             # One that ended before the dirty part says nothing about its producer's next, which may be committed.
@@ -173,9 +173,7 @@ class CleanJob:
                 self._pace(chunk.size)
                 if not self._map_chunk(chunk, transactions):
                     return
-            following = self._sources[index + 1].reader.base_offset if index + 1 < len(self._sources) else None
-            end = self.target.first_uncleanable_offset if following is None else following
-            newest.latest_offset = max(newest.latest_offset, end - 1)
+            newest.latest_offset = max(newest.latest_offset, source.end_offset - 1)
 
     def _map_chunk(self, chunk: Chunk, transactions: TransactionState) -> bool:
         """Whether all of it went into the map; that ends with a batch. Plain batches are put there together."""
@@ -239,18 +237,16 @@ class CleanJob:
         groups: list[list[_Source]] = []
         size = index_bytes = time_index_bytes = 0
         sources = [s for s in self._sources if s.reader.base_offset <= self._map.latest_offset]
-        for position, source in enumerate(sources):
+        for source in sources:
             reader = source.reader
             index_size = reader.offset_index.file.count * OFFSET_ENTRY_BYTES
             time_index_size = reader.time_index.file.count * TIME_ENTRY_BYTES
-            following = sources[position + 1].reader.base_offset if position + 1 < len(sources) else None
-            last_offset = (self.target.first_uncleanable_offset if following is None else following) - 1
             if (
                 groups
                 and size + reader.size <= self._config.segment_bytes
                 and index_bytes + index_size <= self._config.segment_index_bytes
                 and time_index_bytes + time_index_size <= self._config.segment_index_bytes
-                and last_offset - groups[-1][0].reader.base_offset <= MAX_RELATIVE_OFFSET
+                and source.end_offset - 1 - groups[-1][0].reader.base_offset <= MAX_RELATIVE_OFFSET
             ):
                 groups[-1].append(source)
             else:

@@ -126,7 +126,6 @@ class Cleaning:
             target,
             memory_bytes=settings.cleaner_dedupe_buffer_bytes // max(1, settings.cleaner_threads),
             throttle=self._throttle,
-            raise_recovery_point=self._dirs[target.log.log_dir].recovery_point_writer(target.log.topic_partition),
         )
         job = ScheduledClean(self, clean)
         self._running[target.log.topic_partition] = job

@@ -6,6 +6,13 @@ Checkpoints are Kafka's files, which name a partition and say nothing of its top
 folder of that name in this dir, and this is kept true: before a folder gets a name here (a new log, or one that moves
 in), no checkpoint file of this dir holds, durably, what a former owner of the name left (`forget`). A folder of Apache
 Kafka is believed in the same way: its entries are those of the folders found beside them, the others are remnants.
+
+Compaction leaves gaps between offsets, and a power loss takes the unflushed end of a segment and leaves the next one.
+Ours never leaves a gap between segments (see `cleaner`); Apache Kafka's does, above the recovery point too. So the
+recovery points that we write come with a promise, an entry `WITHOUT_GAPS`: above its recovery point no log of this dir
+has a gap between segments, and recovery takes one for the loss that it is. Whoever else writes the file leaves the
+entry out. Without it, and where the file is damaged or missing, a gap is no loss, as for Kafka; what was opened so is
+flushed before we promise anything (`opening`).
 """
 
 import errno
@@ -34,6 +41,8 @@ from moldau.log.partition_log import PartitionLog
 from moldau.seams import Disk
 from moldau.seams.disk import DiskLock
 
+# An entry of ours in the file of recovery points, under a name that no topic can have; see above.
+WITHOUT_GAPS: TopicPartition = ("moldau:without-gaps", 0)
 CHECKPOINTS = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START_OFFSET, CLEANER_OFFSET)
 
 
@@ -50,6 +59,7 @@ class LogDir:
     was_clean: bool = False
     broker_epoch: int | None = None  # of the last clean shutdown
     properties: MetaProperties | None = None
+    promises_no_gaps: bool = False  # what the recovery points said
     _lock: DiskLock | None = None
     _checkpoints: dict[str, CheckpointFile] = field(default_factory=dict)
 
@@ -100,6 +110,8 @@ class LogDir:
         except CorruptCheckpoint:
             self.was_clean = False
             return {}
+        if name == RECOVERY_POINT:
+            self.promises_no_gaps = offsets.pop(WITHOUT_GAPS, None) is not None
         self._checkpoint(name).found(offsets)
         return offsets
 
@@ -145,15 +157,6 @@ class LogDir:
             if self._checkpoint(name).may_hold(key):
                 self.write_checkpoint(name)
 
-    def recovery_point_writer(self, key: TopicPartition) -> Callable[[int], None]:
-        """A function for another thread that writes the recovery points of now, but a newer one for `key`.
-
-        If something newer is written meanwhile (a truncation lowers one), the function does nothing."""
-        file = self._checkpoint(RECOVERY_POINT)
-        offsets = self.checkpoint_values(RECOVERY_POINT)
-        turn = file.next_turn((*offsets, key))
-        return lambda offset: file.write(turn, {**offsets, key: max(offset, offsets.get(key, 0))})
-
     def fail(self, error: OSError) -> None:
         self.on_failure(self.path, error)
 
@@ -174,7 +177,7 @@ def _values(
 ) -> dict[TopicPartition, int]:
     """What a checkpoint says of these logs."""
     if name == RECOVERY_POINT:
-        return {key: log.recovery_point for key, log in logs.items()}
+        return {WITHOUT_GAPS: 0, **{key: log.recovery_point for key, log in logs.items()}}
     if name == HIGH_WATERMARK:
         return {key: log.high_watermark for key, log in logs.items()}
     if name == LOG_START_OFFSET:  # only where it is not simply the first segment's, as in Kafka

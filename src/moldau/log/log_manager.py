@@ -6,10 +6,10 @@ jobs (see `jobs.Job`); the node runs them on threads and calls `finish`. At most
 Invariant: what is wrong with one log, or with one chore, costs the others nothing: it is reported, and they go on.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -142,6 +142,9 @@ class LogManager:
                     self._take_log(opened, log, repairs, report)
                 except OSError as error:
                     self.dir_failed(opened.log_dir.path, error)
+            if opened.log_dir.is_online and not opened.log_dir.promises_no_gaps:
+                with contextlib.suppress(OSError):  # then the dir is offline
+                    opened.log_dir.write_checkpoint(RECOVERY_POINT)
         for log_dir in self.dirs.values():
             if log_dir.error is not None:
                 report.offline_dirs[log_dir.path] = log_dir.error
@@ -316,7 +319,9 @@ class LogManager:
         folder = f"{target.path}/{folder_name(*key)}"
         try:
             target.forget(key)
-            log = open_log(self.context, folder, *key, config)
+            log = open_log(self.context, folder, *key, config, gaps_are_losses=False)
+            if log.has_unflushed:  # somebody put a folder there: see `log_dir` for what is promised of its gaps
+                log.flush()
         except OSError as error:
             self.dir_failed(target.path, error)
             raise StorageError(f"cannot create {folder}: {error}") from error
@@ -451,7 +456,7 @@ class LogManager:
                     jobs += chore()
         return jobs
 
-    @contextmanager
+    @contextlib.contextmanager
     def _reported(self, what: str, advice: str = "restart the node if that goes on") -> Iterator[None]:
         """Trouble in here ends here: it is written to the node's log when it begins or changes."""
         try:

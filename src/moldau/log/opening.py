@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
+from moldau.log.flush import FlushJob
 from moldau.log.folders import DELETE_SUFFIX, FUTURE_SUFFIX, FolderName, folder_name, parse_folder
 from moldau.log.log_dir import LogDir
 from moldau.log.open_segments import OpenSegments
@@ -41,6 +42,15 @@ class OpenedDir:
     # Left behind by deletions, and by moves that were not finished and begin anew.
     leftovers: list[str] = field(default_factory=list)
     error: OSError | None = None
+
+
+def _flush(log: PartitionLog) -> None:
+    """Whatever gaps a log has are below its recovery point now, and our promise holds (see `log_dir`)."""
+    flush = FlushJob(log, everything=True)
+    flush.run()
+    if flush.error is not None:
+        raise flush.error
+    flush.finish()
 
 
 class OpenJob:
@@ -85,6 +95,9 @@ class OpenJob:
         def open_one(folder: FolderName) -> tuple[PartitionLog, RecoveryReport]:
             key = folder.topic_partition
             repairs = RecoveryReport()
+            clean = log_dir.was_clean and key in recovery_points
+            # In a dir that was left cleanly, a folder without recovery point was put there by somebody.
+            gaps_are_losses = log_dir.promises_no_gaps and not (log_dir.was_clean and not clean)
             log = open_log(
                 shared if log_dir.was_clean else self._private_context(),
                 f"{log_dir.path}/{folder_name(*key)}",
@@ -92,9 +105,12 @@ class OpenJob:
                 self._config_for(folder.topic),
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=start_offsets.get(key, 0),
-                clean=log_dir.was_clean and key in recovery_points,
+                clean=clean,
+                gaps_are_losses=gaps_are_losses,
                 report=repairs,
             )
+            if not clean and not gaps_are_losses:
+                _flush(log)
             return log, repairs
 
         if log_dir.was_clean or self._thread_count == 1:

@@ -4,6 +4,10 @@ After a clean shutdown nothing is read but the names and sizes of files and a fe
 the log end. Otherwise every batch from the segment holding the recovery point on is checked, the log is cut at the
 first bad one, and the indexes of those segments are written anew. Segments before it were flushed with their indexes.
 
+What is bad: a batch that is not whole, whose CRC is wrong, or whose offsets go back. Offsets that are missing are not:
+compaction took them. Only where it is known that compaction leaves no gaps between segments (`gaps_are_losses`, see
+`log_dir`), one of them shows that a power loss took the end of a segment: what follows was not flushed either.
+
 A log being opened belongs to whoever opens it, so many can be opened by many threads.
 """
 
@@ -16,6 +20,7 @@ from moldau.log.context import LogContext
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptCheckpoint, CorruptIndex, CorruptRecord
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from moldau.log.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import ProducerState
 from moldau.log.replay import rebuild_producer_state, replay_batch
@@ -61,11 +66,12 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean: bool = False,
+    gaps_are_losses: bool = True,
     topic_id: bytes | None = None,
     report: RecoveryReport | None = None,
 ) -> PartitionLog:
     """Open or create. `clean`: the node was shut down cleanly and `recovery_point` was the log end then."""
-    opening = _Opening(context, folder, config, report or RecoveryReport())
+    opening = _Opening(context, folder, config, report or RecoveryReport(), gaps_are_losses=gaps_are_losses)
     log = opening.open(topic, partition, recovery_point, log_start_offset, clean=clean)
     if topic_id is not None:
         log.assign_topic_id(topic_id)
@@ -73,14 +79,19 @@ def open_log(
 
 
 class _Opening:
-    def __init__(self, context: LogContext, folder: str, config: LogConfig, report: RecoveryReport) -> None:
+    def __init__(
+        self, context: LogContext, folder: str, config: LogConfig, report: RecoveryReport, *, gaps_are_losses: bool
+    ) -> None:
         self._context = context
         self._disk = context.disk
         self._folder = folder
         self._config = config
         self._report = report
+        self._gaps_are_losses = gaps_are_losses
         self._sizes: dict[str, int] = {}
         self._epochs = EpochCache(context.disk, folder)
+        self._stored_epochs: list[tuple[int, int]] = []  # what the file says above the recovery point
+        self._recovered_to = 0  # where the last batch that was checked ends
         self._snapshots = Snapshots(context.disk, folder, [])
 
     def open(
@@ -92,8 +103,10 @@ class _Opening:
         self._snapshots = Snapshots(self._disk, self._folder, self._snapshot_offsets())
         epochs_known = self._load_epochs(segments)
         if not clean:
-            self._epochs.truncate_from_end(recovery_point)  # the batches will tell, and know better
             self._check_indexes(segments)
+            self._stored_epochs = [entry for entry in self._epochs.entries if entry[1] >= recovery_point]
+            self._recovered_to = 0
+            self._epochs.truncate_from_end(recovery_point)  # the batches will tell, and know better
             segments = self._recover(segments, recovery_point, log_start_offset)
         log_end_offset = self._log_end_offset(segments, recovery_point, clean=clean)
         if segments and log_end_offset < log_start_offset:
@@ -251,8 +264,8 @@ class _Opening:
         self._recover_segment(segment, before, segments[0].base_offset)
 
     def _recover(self, segments: list[Segment], recovery_point: int, log_start_offset: int) -> list[Segment]:
-        """Check everything that may not have been flushed. The log ends at the first bad batch, or at a hole between
-        two segments: what came before the hole was lost, so what comes after it was not flushed."""
+        """Check everything that may not have been flushed. The log ends at the first bad batch, or where a gap before
+        the next segment shows that something is lost: then what comes after it was not flushed."""
         first = max((index for index, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
         for index in range(first, len(segments)):
             segment = segments[index]
@@ -265,11 +278,25 @@ class _Opening:
                     f"cut {truncated} bytes off segment {segment.base_offset}: it ends at {end_offset} now"
                 )
             following = segments[index + 1 :]
-            if following and (truncated or following[0].base_offset != end_offset):
+            if following and (truncated or self._is_loss(end_offset, following[0].base_offset)):
                 self._report.add(f"removed {len(following)} segments after {end_offset}: records before them are lost")
                 self._remove_segments(following)
                 return segments[: index + 1]
         return segments
+
+    def _is_loss(self, end_offset: int, next_base_offset: int) -> bool:
+        """Between segments. A gap too large for one segment is none: a follower that met it had to begin another."""
+        gap = next_base_offset - end_offset
+        return gap < 0 or (self._gaps_are_losses and 0 < gap <= MAX_RELATIVE_OFFSET)
+
+    def _assign_epoch(self, epoch: int, base_offset: int) -> None:
+        """A batch of a new epoch is at `base_offset`. What the file says about epochs that began between the last batch
+        and this one is believed: compaction may have taken their first batches."""
+        for known_epoch, start_offset in self._stored_epochs:
+            if self._epochs.latest < known_epoch <= epoch and self._recovered_to <= start_offset < base_offset:
+                self._epochs.assign(known_epoch, start_offset)
+        if epoch > self._epochs.latest:
+            self._epochs.assign(epoch, base_offset)
 
     def _recover_segment(self, segment: Segment, before: list[Segment], log_start_offset: int) -> int:
         """Keep the whole and valid batches at the beginning, index them; the bytes cut off behind them."""
@@ -283,10 +310,11 @@ class _Opening:
                 check_crc(batch, 0, header)
                 if header.base_offset <= last_offset or segment.would_overflow(header.last_offset):
                     break
-                last_offset = header.last_offset
-                segment.index_batches([(position, header.size_bytes, header.last_offset, header.max_timestamp)])
                 if header.leader_epoch > self._epochs.latest:
-                    self._epochs.assign(header.leader_epoch, header.base_offset)
+                    self._assign_epoch(header.leader_epoch, header.base_offset)
+                last_offset = header.last_offset
+                self._recovered_to = header.next_offset
+                segment.index_batches([(position, header.size_bytes, header.last_offset, header.max_timestamp)])
                 completed = replay_batch(state, header, batch)
                 if completed is not None:
                     if completed.aborted:

@@ -526,10 +526,10 @@ class Segment:
         for kind in SUFFIXES:
             self._disk.flush_file(self.path(kind))
 
-    def rename(self, suffix: str) -> None:
-        """Change the suffix of all files, the log file last: as long as it has its old name, recovery knows what the
-        others are."""
-        former = {kind: self.path(kind) for kind in SUFFIXES[::-1]}
+    def rename(self, suffix: str, *, log_first: bool = False) -> None:
+        """Change the suffix of all files, the log file last (or first), for its name tells recovery what the others
+        are."""
+        former = {kind: self.path(kind) for kind in (SUFFIXES if log_first else SUFFIXES[::-1])}
         self.suffix = suffix
         for kind, path in former.items():
             if self._disk.exists(path):

@@ -125,11 +125,12 @@ class Segments:
         """Put a cleaned segment, whose files are called `.swap` and are durable, in the place of its sources.
 
         The sources are renamed first: a crash in between leaves the `.swap` files, and recovery finishes the job.
+        Then the log file: what is still called `.swap` after it has no other meaning than to be renamed.
         The snapshots stay; they hold what the cleaned batches may no longer tell.
         """
         first = self.items.index(former[0])
         self._discard(former, config, None)
-        cleaned.rename("")
+        cleaned.rename("", log_first=True)
         self._set([*self.items[:first], cleaned, *self.items[first + len(former) :]])
 
     def _discard(self, segments: list[Segment], config: LogConfig, snapshots: Snapshots | None) -> None:
