@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from types import GeneratorType
@@ -97,7 +98,7 @@ class Dispatcher:
         if isinstance(response, GeneratorType):
             response = self._first_slice(call, request, response)
         if isinstance(response, Message):
-            call.respond(response)
+            self._respond(call, request, response)
         elif response is not None:
             # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
             connection.pause_dispatch()
@@ -125,7 +126,7 @@ class Dispatcher:
             self._fail(call, request, error)
         else:
             if response is not None:
-                call.respond(response)
+                self._respond(call, request, response)
         finally:
             if not call.connection.is_closed:
                 call.connection.resume_dispatch()
@@ -137,14 +138,26 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
+    def _respond(self, call: Call, request: Message, response: Message) -> None:
+        """An answer that cannot be encoded is a failure like any other: somebody waits for it."""
+        try:
+            call.respond(response)
+        except Exception as error:
+            self._fail(call, request, error)
+
     def _fail(self, call: Call, request: Message, error: Exception) -> None:
         code = ErrorCode.NOT_CONTROLLER
         if not isinstance(error, NotController):
             _log.error("%r failed", call, exc_info=error)
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-        refused = refusal_of(request, call, code)
-        if refused is not None:
-            call.respond(refused)
+        try:
+            refused = refusal_of(request, call, code)
+            if refused is not None:
+                call.respond(refused)
+        except Exception:
+            _log.exception("%r cannot be refused either", call)
+            with contextlib.suppress(RuntimeError):  # it was answered, but something after that failed
+                call.slot.close("the answer cannot be written")
 
     def _unsupported(
         self, served: ServedApi, version: int, correlation_id: int, connection: Connection, slot: ResponseSlot
