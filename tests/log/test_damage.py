@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from moldau.log import AppendOrigin, LogConfig, LogManager, ManagerSettings, PartitionLog
+from moldau.log.checkpoints import RECOVERY_POINT
 from moldau.log.cleaner import CleanJob
 from moldau.seams.randomness import SeededRandom
 from tests.log.helpers import ManualClock, batch, marker, read_records
@@ -225,3 +226,40 @@ def test_bits_that_turn_anywhere_in_one_log_cost_no_other_its_care(seed: int, co
         assert is_compacted(good)
     else:
         assert good.size_bytes < size / 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("seed", range(25))
+def test_bits_that_turn_anywhere_in_one_log_keep_no_node_from_starting(seed: int, is_clean: bool) -> None:
+    chance = random.Random(seed)
+    node = Node(COMPACTED if seed % 2 else RETAINED)
+    node.log("bad")
+    expected = read_records(node.log("good"))
+    if is_clean:
+        node.manager.close()
+    else:
+        node.manager.dirs["/a"].write_checkpoint(RECOVERY_POINT)
+        node.manager.abandon()
+    files = node.disk.list_dir("/a/bad-0")
+    for _ in range(chance.randint(1, 6)):
+        path = f"/a/bad-0/{chance.choice(files)}"
+        if node.disk.file_size(path):
+            position = chance.randrange(node.disk.file_size(path))
+            node.damage(path, position, bytes([chance.randrange(256)]))
+    node.manager = node._start()
+    assert read_records(node.manager.logs["good", 0]) == expected
+
+
+def test_an_offset_that_cannot_be_in_its_segment_keeps_no_node_from_starting() -> None:
+    """Offsets are not covered by the CRC; and the indexes of this segment must be written anew."""
+    node = Node(RETAINED)
+    log = node.log("bad")
+    log.flush()
+    node.manager.dirs["/a"].write_checkpoint(RECOVERY_POINT)
+    node.manager.abandon()
+    node.damage(log.segments[1].path(".log"), 0, b"\x11")
+    node.disk.remove(log.segments[1].path(".index"))
+    node.manager = node._start()
+    log = node.manager.logs["bad", 0]
+    assert log.log_end_offset == 43
+    assert log.read(0, 10).region is not None

@@ -467,8 +467,19 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Write the offset and time index anew from the batch headers."""
         self.reset_indexes()
-        self.index_batches((position, h.size_bytes, h.last_offset, h.max_timestamp) for position, h in self.headers())
+        self.index_batches(self._batches_to_index())
         self.seal()
+
+    def _batches_to_index(self) -> Iterator[IndexedBatch]:
+        """Offsets are not covered by the CRC: those that cannot be are damage, too."""
+        last_offset = self.base_offset - 1
+        for position, header in self.headers():
+            if not last_offset < header.base_offset <= header.last_offset <= self.offset_max:
+                raise CorruptRecord(
+                    f"{self.path(LOG_SUFFIX)}, position {position}: {header.base_offset} is no offset here"
+                )
+            last_offset = header.last_offset
+            yield position, header.size_bytes, last_offset, header.max_timestamp
 
     def reset_indexes(self) -> None:
         self.offset_index.file.truncate(0)
