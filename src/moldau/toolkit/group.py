@@ -1,0 +1,426 @@
+"""One consumer group of an app: its consumer thread, its handlers, and everything between them, on the event loop.
+
+Records go from the thread to the schedulers and on to the workers; what is finished goes back as commits. Partitions
+come and go: what is running there is given a moment to end, what ended is committed, and the rest is dropped.
+
+Stopping: nothing new is started and nothing more is fetched, while the polling goes on; handlers are given until a
+deadline; what is finished is committed; the group is left. What was cancelled is not committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from moldau.toolkit import letters
+from moldau.toolkit.consuming import Arrived, Assigned, Committed, ConsumerThread, Event, Removed, Revoking, Trouble
+from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
+from moldau.toolkit.message import headers_of
+from moldau.toolkit.positions import Reset
+from moldau.toolkit.runtime import HandlerRuntime, Lane, Surroundings
+from moldau.toolkit.scheduler import Entry, Where
+from moldau.toolkit.sending import Producer, Record
+from moldau.toolkit.timekeeping import Time
+
+if TYPE_CHECKING:
+    from moldau.toolkit.topics import TopicMaker
+
+log = logging.getLogger("moldau.toolkit")
+
+Hook = Callable[[list[Where]], Awaitable[None] | None]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What the app wants to be told of."""
+
+    assigned: list[Hook] = field(default_factory=list)
+    revoked: list[Hook] = field(default_factory=list)
+    lost: list[Hook] = field(default_factory=list)
+    consume: list[Callable[[Sequence[Any]], None]] = field(default_factory=list)
+    commit: list[Callable[[Mapping[Where, int]], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class GroupSettings:
+    name: str
+    config: Mapping[str, Any]
+    reset: Reset
+    commit_ms: int
+    drain_ms: int
+    batch_size: int = 500
+    refresh_s: float = 30.0
+
+
+class Group:
+    """Made and started on the event loop."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        time: Time,
+        producer: Producer,
+        topics: TopicMaker,
+        hooks: Hooks,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self.handlers: list[HandlerRuntime] = []
+        self._time = time
+        self._producer = producer
+        self._topics = topics
+        self._hooks = hooks
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._is_drain_scheduled = False
+        self._owners: dict[Where, tuple[HandlerRuntime, Lane]] = {}
+        self._by_topic: dict[str, tuple[HandlerRuntime, Lane]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+        self._is_held = False
+        self._has_started = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_assigned = asyncio.Event()
+        self._thread = ConsumerThread(
+            settings.config,
+            self._wanted_topics,
+            self._post,
+            reset=settings.reset,
+            drain_s=settings.drain_ms / 1_000,
+            batch_size=settings.batch_size,
+            refresh_s=settings.refresh_s,
+            wall_ms=time.wall_ms,
+        )
+
+    def surroundings(self, registry: Any, note: Any) -> Surroundings:
+        return Surroundings(
+            self.settings.name, self._time, self._producer, registry, self._hand_over, self._fail, self.commit_now, note
+        )
+
+    def add(self, handler: HandlerRuntime) -> None:
+        handler.on_idle = self._flow
+        self.handlers.append(handler)
+
+    def start(self) -> None:
+        for handler in self.handlers:
+            handler.start()
+        self._has_started = True
+        self._thread.start()
+        self._tick()
+
+    @property
+    def assignment(self) -> list[Where]:
+        return sorted(self._owners)
+
+    async def until_assigned(self) -> None:
+        await self._is_assigned.wait()
+
+    # Topics; called by the thread.
+
+    def _wanted_topics(self, found: Iterable[str]) -> list[str]:
+        existing = set(found)
+        wanted: dict[str, tuple[HandlerRuntime, Lane]] = {}
+        for handler in self.handlers:
+            names = {*handler.spec.topics, *(name for name in existing if handler.spec.matches(name))}
+            for name in sorted(names):
+                wanted.setdefault(name, (handler, handler.main))
+                for lane in handler.lanes[1:]:
+                    assert lane.level is not None
+                    retries = letters.retry_topic(name, lane.level)
+                    if retries in existing:
+                        wanted[retries] = (handler, lane)
+        self._by_topic = wanted  # replaced as a whole: the loop reads it
+        return sorted(wanted)
+
+    # Events from the thread.
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+        if not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The loop is closed: nobody waits for this any more.
+                if isinstance(event, Revoking):
+                    event.answer.set_result({})
+
+    def _drain(self) -> None:
+        self._is_drain_scheduled = False
+        events = self._events
+        while events:
+            event = events.popleft()
+            match event:
+                case Arrived():
+                    self._arrived(event)
+                case Assigned():
+                    self._assigned(event)
+                case Revoking():
+                    self._spawn(self._revoking(event))
+                case Removed():
+                    self._removed(event)
+                case Committed():
+                    self._committed(event)
+                case Trouble():
+                    self._trouble(event)
+        for handler in self.handlers:
+            handler.wake()
+        self._flow()
+
+    def _arrived(self, event: Arrived) -> None:
+        self._thread.taken(len(event.messages))
+        owner = self._owners.get(event.where)
+        if owner is None:
+            return
+        for on_consume in self._hooks.consume:
+            try:
+                on_consume(event.messages)
+            except Exception:  # as in Kafka, an interceptor's failure is its own
+                log.exception("an interceptor failed in on_consume")
+        _, lane = owner
+        now = self._time.monotonic_ms()
+        if lane.level is None:
+            entries = [
+                Entry(m, m.offset() or 0, key := m.key(), len(m) + (len(key) if key else 0)) for m in event.messages
+            ]
+        else:
+            entries = [self._delayed(owner[0], lane.level, message, now) for message in event.messages]
+        lane.scheduler.arrived(event.where, event.generation, entries, now)
+
+    def _delayed(self, handler: HandlerRuntime, level: int, message: Any, now: float) -> Entry:
+        due_wall = letters.due_wall_ms(headers_of(message))
+        wait = 0 if due_wall is None else due_wall - self._time.wall_ms()
+        # Another machine's clock cannot make a record wait longer than its topic's delay.
+        longest = handler.options.retry.later_ms[level]
+        due = now + min(wait, longest) if wait > 0 else 0.0
+        key = message.key()
+        return Entry(message, message.offset(), key, len(message) + len(key or b""), due)
+
+    def _assigned(self, event: Assigned) -> None:
+        for start in event.starts:
+            owner = self._by_topic.get(start.where[0])
+            if owner is None:
+                continue
+            self._owners[start.where] = owner
+            part = owner[1].scheduler.assigned(start.where, event.generation, start.offset, start.noted)
+            if not start.is_first:
+                part.committed = owner[1].scheduler.snapshot(part)
+            if self._is_stopping:
+                part.draining = True
+        self._is_assigned.set()
+        self._call(self._hooks.assigned, [start.where for start in event.starts])
+
+    async def _revoking(self, event: Revoking) -> None:
+        """Give running handlers a moment, then say what may be committed."""
+        lanes = {id(owner[1]): owner[1] for where in event.wheres if (owner := self._owners.get(where)) is not None}
+        parts = []
+        for lane in lanes.values():
+            lane.scheduler.draining(event.wheres)
+            parts += [part for where in event.wheres if (part := lane.scheduler.parts.get(where)) is not None]
+        deadline = self._loop.time() + event.seconds
+        while any(part.alive and part.running for part in parts) and self._loop.time() < deadline:  # noqa: ASYNC110  a handful, rarely
+            await asyncio.sleep(0.005)
+        await self._tell(self._hooks.revoked, list(event.wheres))
+        offsets = self._to_commit(set(event.wheres))
+        if not event.answer.done():
+            event.answer.set_result(offsets)
+
+    def _removed(self, event: Removed) -> None:
+        for where in event.wheres:
+            owner = self._owners.pop(where, None)
+            if owner is not None:
+                owner[1].scheduler.removed(where)
+        for handler in self.handlers:
+            handler.abandon()
+        if event.is_lost:
+            log.warning("lost %s: another member has them now", ", ".join(f"{t}-{p}" for t, p in event.wheres))
+            self._call(self._hooks.lost, list(event.wheres))
+
+    def _committed(self, event: Committed) -> None:
+        if event.error is not None:
+            log.info("a commit failed (%s); it is made again", event.error)
+            return
+        for where, told in event.offsets.items():
+            owner = self._owners.get(where)
+            part = owner[1].scheduler.parts.get(where) if owner is not None else None
+            if part is not None:
+                part.committed = told
+        for on_commit in self._hooks.commit:
+            try:
+                on_commit({where: told[0] for where, told in event.offsets.items()})
+            except Exception:  # as in Kafka, an interceptor's failure is its own
+                log.exception("an interceptor failed in on_commit")
+
+    def _trouble(self, event: Trouble) -> None:
+        if event.is_fatal:
+            self._fail(ToolkitError(event.message))
+        else:
+            log.warning("%s: %s", self.settings.name, event.message)
+
+    # Back-pressure.
+
+    def _flow(self) -> None:
+        """Pause partitions that are full, resume those that are not. If nothing else could come, just wait a little."""
+        full: list[Where] = []
+        paused: list[Where] = []
+        open_count = 0
+        for where, (_, lane) in self._owners.items():
+            part = lane.scheduler.parts.get(where)
+            if part is None:
+                continue
+            is_full = lane.scheduler.is_full(part)
+            if part.paused:
+                if not is_full:
+                    part.paused = False
+                    paused.append(where)
+                    open_count += 1
+            elif is_full:
+                full.append(where)
+            else:
+                open_count += 1
+        if paused:
+            self._thread.resume(paused)
+        must_hold = bool(full) and not open_count and not self._is_stopping
+        if full and not must_hold:
+            for where in full:
+                self._owners[where][1].scheduler.parts[where].paused = True
+            self._thread.pause(full)
+        if must_hold != self._is_held:
+            self._is_held = must_hold
+            self._thread.hold(must_hold)
+
+    # Commits.
+
+    def _tick(self) -> None:
+        """Commit what has changed, and look again in a moment."""
+        offsets = self._to_commit(None)
+        if offsets and not self._is_stopping:
+            self._thread.commit(offsets).add_done_callback(lambda done: done.exception())
+        self._flow()
+        # In real time, whatever time the handlers live in: this is between us and the broker.
+        self._timer = self._loop.call_later(self.settings.commit_ms / 1_000, self._tick)
+
+    def _to_commit(self, only: set[Where] | None) -> dict[Where, tuple[int, str]]:
+        found: dict[Where, tuple[int, str]] = {}
+        for handler in self.handlers:
+            for lane in handler.lanes:
+                told = lane.scheduler.to_commit()
+                found |= {where: each for where, each in told.items() if only is None or where in only}
+        return found
+
+    async def commit_now(self, where: Where | None = None) -> None:
+        """Commit what is finished, and wait for the broker."""
+        offsets = self._to_commit(None if where is None else {where})
+        if offsets:
+            await asyncio.wrap_future(self._thread.commit(offsets))
+
+    # Seeking.
+
+    async def seek(self, where: Where, offset: int) -> None:
+        await asyncio.wrap_future(self._thread.seek(where, offset))
+
+    async def seek_time(self, topic: str, wall_ms: int) -> list[Where]:
+        return await asyncio.wrap_future(self._thread.seek_time(topic, wall_ms))
+
+    # Sending on what failed.
+
+    async def _hand_over(
+        self, entry: Entry, topic: str, like: str, build: Callable[[bool], Sequence[letters.Header]]
+    ) -> bool:
+        """Until the cluster has it. False: the partition is not ours any more, or the app fails because of it."""
+        brief = False
+        while entry.part.alive:
+            try:
+                if await self._topics.ensure(topic, like):
+                    self._thread.ask(lambda _: self._thread.look_again())
+                await self._producer.send_record(Record(topic, entry.raw.value(), entry.key, build(brief)))
+            except SendFailed as error:
+                if error.is_too_large and not brief:
+                    brief = True
+                    continue
+                if not error.is_retriable:
+                    failure = HandlerFailed(
+                        f"a failed record cannot be set aside: {error}. Raise max.message.bytes of {topic}; until then "
+                        "the record stays unfinished"
+                    )
+                    failure.__cause__ = error
+                    self._fail(failure)
+                    return False
+                log.warning("%s; trying on", error)
+                await asyncio.sleep(0.5)
+            else:
+                return True
+        return False
+
+    # The end, and what tests ask.
+
+    async def stop(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Drain to the deadline (or until told to hurry), commit, leave the group."""
+        self._is_stopping = True
+        for handler in self.handlers:
+            handler.stop_starting()
+        self._flow()
+        deadline = self._loop.time() + seconds
+        while any(handler.running > 0 for handler in self.handlers) and self._loop.time() < deadline:
+            if hurry.is_set():
+                break
+            await asyncio.sleep(0.005)
+        for handler in self.handlers:
+            await handler.end()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._owners:
+            await self._tell(self._hooks.revoked, self.assignment)
+        try:
+            await asyncio.wait_for(self.commit_now(), 10)
+        except Exception as error:  # what was finished last will be repeated
+            log.warning("the last commit failed: %r", error)
+        if not self._has_started:
+            return
+        self._thread.close()
+        if not await asyncio.to_thread(self._thread.join, 30.0):
+            log.error("the consumer did not close in time")
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def is_idle(self) -> bool:
+        """Whether everything there is was handled, but for what waits for a time to come."""
+        if not self._owners or self._events or self._busy():
+            return False
+        ends = await asyncio.wrap_future(self._thread.ends())
+        if self._events or self._busy() or set(ends) != set(self._owners):
+            return False
+        return all(
+            (part := owner[1].scheduler.parts.get(where)) is not None
+            and (part.next_offset >= ends[where] or part.paused)
+            for where, owner in self._owners.items()
+        )
+
+    def _busy(self) -> bool:
+        now = self._time.monotonic_ms()
+        return any(handler.is_busy(now) for handler in self.handlers)
+
+    # Hooks.
+
+    def _call(self, hooks: Sequence[Hook], wheres: list[Where]) -> None:
+        if hooks:
+            self._spawn(self._tell(hooks, wheres))
+
+    async def _tell(self, hooks: Sequence[Hook], wheres: list[Where]) -> None:
+        for hook in hooks:
+            try:
+                result = hook(wheres)
+                if result is not None:
+                    await result
+            except Exception:  # the user's code; the group goes on
+                log.exception("a hook failed")
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

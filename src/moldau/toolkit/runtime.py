@@ -1,0 +1,515 @@
+"""One handler at work: its schedulers, its workers, and what becomes of each record.
+
+There is a scheduler for the handler's topics and one for each of its retry topics; the workers, tasks on the event
+loop, take entries from all of them in turn. A worker calls the handler itself, without a task per record: a handler
+that does not wait costs a call.
+
+Invariants: an entry that was taken is reported to its scheduler exactly once. A record leaves for a retry topic or
+the dead letters only with the cluster's acknowledgement, and counts as finished after it. A handler that was cancelled
+finished nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moldau.toolkit import letters
+from moldau.toolkit.batching import run_batch
+from moldau.toolkit.errors import CircuitOpen, HandlerFailed, RegistryAway, SchemaMissing, Undecodable
+from moldau.toolkit.handling import Dispatch, arguments
+from moldau.toolkit.message import Message, headers_of
+from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after_failure
+from moldau.toolkit.scheduler import Entry, Scheduler, Where
+from moldau.toolkit.threads import DaemonThreads
+from moldau.toolkit.timekeeping import Cancellable, Time
+
+if TYPE_CHECKING:
+    from moldau.toolkit.registry import Registry
+    from moldau.toolkit.sending import Producer
+    from moldau.toolkit.spec import HandlerSpec
+
+log = logging.getLogger("moldau.toolkit")
+
+_SLICE_S = 0.01  # a worker lets others have the loop after this long
+_LOOK_EVERY = 32
+_NEVER = float("inf")  # an entry that stays as it is, because the app stops or the partition is gone
+
+
+HandOver = Callable[[Entry, str, str, Callable[[bool], Sequence[letters.Header]]], Awaitable[bool]]
+"""Send an entry on as it came, to a topic made like another one, with headers built brief or not. False: not done."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to the records of one handler since the app started."""
+
+    handled: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    dropped: int = 0  # ended after their partition was gone
+
+
+@dataclass(slots=True, frozen=True)
+class Surroundings:
+    """What a handler's runtime needs of the app."""
+
+    group: str
+    time: Time
+    producer: Producer
+    registry: Registry | None
+    hand_over: HandOver
+    fail: Callable[[BaseException], None]
+    commit_now: Callable[[Where], Awaitable[None]]
+    note: Callable[[str, Message, dict[str, Any]], None] | None  # for the trace, where there is one
+
+
+class Lane:
+    """A scheduler and what it is for: the handler's topics (level None), or one of its retry topics."""
+
+    __slots__ = ("batch_since_ms", "level", "scheduler")
+
+    def __init__(self, scheduler: Scheduler, level: int | None) -> None:
+        self.scheduler = scheduler
+        self.level = level
+        self.batch_since_ms: float | None = None
+
+
+class Worker:
+    __slots__ = ("entries", "is_abandoned", "since_ms", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None]
+        self.entries: Sequence[Entry] = ()
+        self.is_abandoned = False
+        self.since_ms = 0.0
+
+
+class HandlerRuntime:
+    """Started by its group; works until it is stopped."""
+
+    def __init__(self, spec: HandlerSpec, dispatch: Dispatch, around: Surroundings) -> None:
+        self.spec = spec
+        self.options = spec.options
+        self.dispatch = dispatch
+        self.around = around
+        self.counts = Counts()
+        order, limits = spec.options.order, spec.options.limits
+        levels = () if spec.options.retry.keep_order else range(len(spec.options.retry.later))
+        self.main = Lane(Scheduler(order, limits), None)
+        self.lanes = [self.main, *(Lane(Scheduler(order, limits), level) for level in levels)]
+        self.breaker = BreakerState(spec.options.breaker) if spec.options.breaker is not None else None
+        self._workers: list[Worker] = []
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._threads = DaemonThreads(spec.options.workers, "moldau-handler")
+        self._timer: tuple[float, Cancellable] | None = None
+        self._is_over = False
+        self.on_idle: Callable[[], None] = lambda: None
+
+    # Told by the group.
+
+    def start(self) -> None:
+        for _ in range(self.options.workers):
+            worker = Worker()
+            worker.task = asyncio.create_task(self._work(worker), name=f"handler {self.spec.label}")
+            self._workers.append(worker)
+
+    @property
+    def running(self) -> int:
+        return sum(lane.scheduler.running for lane in self.lanes)
+
+    def is_busy(self, now: float) -> bool:
+        """Whether something is running, or about to; not if it waits for a time."""
+        if self.running:
+            return True
+        if self.breaker is not None and (self.breaker.open_until_ms or 0) > now:
+            return False
+        batch = self.options.batch
+        if batch is None:
+            return any(lane.scheduler.ready_count(now) for lane in self.lanes)
+        return any(
+            (count := lane.scheduler.batch_count(now, batch.size)) == batch.size
+            or (count and (lane.batch_since_ms is None or lane.batch_since_ms + batch.within_ms <= now))
+            for lane in self.lanes
+        )
+
+    def stop_starting(self) -> None:
+        for lane in self.lanes:
+            lane.scheduler.is_stopping = True
+
+    def wake(self) -> None:
+        """There may be something to start."""
+        now = self.around.time.monotonic_ms()
+        ready = sum(lane.scheduler.ready_count(now) for lane in self.lanes)
+        while ready > 0 and self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                ready -= 1
+        self._set_timer()
+
+    def abandon(self) -> None:
+        """Cancel handlers whose partition is gone: somebody else does their work."""
+        for worker in self._workers:
+            if worker.entries and not any(entry.part.alive for entry in worker.entries):
+                worker.is_abandoned = True
+                worker.task.cancel()
+
+    async def end(self) -> None:
+        """Cancel what still runs; it stays unfinished."""
+        self._is_over = True
+        for worker in self._workers:
+            worker.task.cancel()
+        await asyncio.gather(*(worker.task for worker in self._workers), return_exceptions=True)
+        self._threads.close()
+        if self._timer is not None:
+            self._timer[1].cancel()
+
+    def busy_since(self) -> list[tuple[Entry, float]]:
+        """What is in the handler now, and since when."""
+        return [(entry, worker.since_ms) for worker in self._workers for entry in worker.entries]
+
+    # Workers.
+
+    async def _work(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        began, count = loop.time(), 0
+        handle = self._handle_batch if self.options.batch is not None else self._handle
+        while True:
+            found = self._take()
+            if found is None:
+                await self._rest()
+                began, count = loop.time(), 0
+                continue
+            lane, entries = found
+            worker.entries = entries
+            worker.since_ms = self.around.time.monotonic_ms()
+            try:
+                await handle(lane, entries)
+            except asyncio.CancelledError:
+                for entry in entries:
+                    lane.scheduler.cancelled(entry)
+                if self._is_over or not worker.is_abandoned:
+                    raise
+                worker.is_abandoned = False
+                worker.task.uncancel()
+                self.counts.dropped += len(entries)
+            except BaseException as error:  # the handler's SystemExit, or our own mistake: the app ends with it
+                for entry in entries:
+                    lane.scheduler.cancelled(entry)
+                self.around.fail(error)
+            finally:
+                worker.entries = ()
+            count += 1
+            if count % _LOOK_EVERY == 0 and loop.time() - began > _SLICE_S:
+                await asyncio.sleep(0)
+                began = loop.time()
+
+    async def _rest(self) -> None:
+        self._set_timer()
+        self.on_idle()
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        await waiter
+
+    def _take(self) -> tuple[Lane, Sequence[Entry]] | None:
+        now = self.around.time.monotonic_ms()
+        if self.breaker is not None and not self.breaker.may_start(now, self.running):
+            return None
+        for lane in self.lanes:
+            if self.options.batch is not None:
+                batch = self._take_batch(lane, now)
+                if batch:
+                    return lane, batch
+            else:
+                entry = lane.scheduler.take(now)
+                if entry is not None:
+                    return lane, (entry,)
+        return None
+
+    def _take_batch(self, lane: Lane, now: float) -> list[Entry]:
+        settings = self.options.batch
+        assert settings is not None
+        count = lane.scheduler.batch_count(now, settings.size)
+        if not count:
+            lane.batch_since_ms = None
+            return []
+        if lane.batch_since_ms is None:
+            lane.batch_since_ms = now
+        if count < settings.size and now < lane.batch_since_ms + settings.within_ms:
+            return []
+        lane.batch_since_ms = None
+        return lane.scheduler.take_batch(now, settings.size)
+
+    def _set_timer(self) -> None:
+        dues = [due for lane in self.lanes if (due := lane.scheduler.next_due_ms()) is not None]
+        if self.options.batch is not None:
+            within = self.options.batch.within_ms
+            dues += [lane.batch_since_ms + within for lane in self.lanes if lane.batch_since_ms is not None]
+        if self.breaker is not None and (reopens := self.breaker.open_until_ms) is not None:
+            # While one record is tried, its end decides; nobody is to be woken before.
+            is_tried = reopens <= self.around.time.monotonic_ms() and self.running
+            dues = [] if is_tried else [max(due, reopens) for due in dues] or [reopens]
+        due = min((due for due in dues if due != _NEVER), default=None)
+        if self._timer is not None:
+            if self._timer[0] == due:
+                return
+            self._timer[1].cancel()
+        self._timer = None if due is None else (due, self.around.time.call_at(due, self._timer_rang))
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        if self._is_over:
+            return
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+        self.wake()
+
+    # One record.
+
+    async def _handle(self, lane: Lane, entries: Sequence[Entry]) -> None:
+        (entry,) = entries
+        scheduler = lane.scheduler
+        mode = self.options.commit
+        if mode == "auto":
+            scheduler.acknowledged(entry)
+        try:
+            message = None
+            if lane.level is not None and letters.group_of(headers_of(entry.raw)) not in (self.around.group, None):
+                scheduler.finished(entry)  # a retry of another group that shares the topic
+                return
+            codec = self.dispatch.codec
+            if codec.decode_with_headers is None and (data := entry.raw.value()) is not None:
+                try:
+                    value = codec.decode(data)
+                except SchemaMissing:
+                    value = await self.decode(entry)
+            else:
+                value = await self.decode(entry)
+            function = self.dispatch.choose(value)
+            if function.wants_message or mode == "manual" or not function.is_async or self.options.around:
+                message = self.message(lane, entry, value)
+                result = await self._call(function, message, value)
+            elif self.options.timeout_ms is not None:
+                async with asyncio.timeout(self.options.timeout_ms / 1_000):
+                    result = await function.call(value)
+            elif function.value_name is None:
+                result = await function.call()
+            else:
+                result = await function.call(value)
+            if result is not None and self.options.to is not None:
+                await self._send_on(entry, result)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            await self._failed(lane, entry, error)  # the handler's own doing
+        except Exception as error:  # whatever the user's code raises
+            await self._failed(lane, entry, error)
+        else:
+            self._lived(lane, entry, message)
+
+    def _lived(self, lane: Lane, entry: Entry, message: Message | None) -> None:
+        if self.breaker is not None:
+            was_open = self.breaker.open_until_ms is not None
+            self.breaker.lived()
+            if was_open:
+                self.wake()
+        self.counts.handled += 1
+        if self.options.commit == "manual":
+            lane.scheduler.returned(entry)
+        elif not lane.scheduler.finished(entry):
+            self.counts.dropped += 1
+        if self.around.note is not None:
+            self.around.note("handled", message or Message(entry), {})
+
+    async def decode(self, entry: Entry) -> Any:
+        """The value; a schema nobody knows yet is fetched, for as long as it takes."""
+        while True:
+            try:
+                return self.dispatch.codec.read(entry.raw.value(), headers_of(entry.raw))
+            except SchemaMissing as missing:
+                registry = self.around.registry
+                assert registry is not None
+                try:
+                    await asyncio.to_thread(registry.fetch, missing.schema_id)
+                except RegistryAway as away:
+                    log.warning("%s; trying on", away)
+                    await asyncio.sleep(1)
+
+    def message(self, lane: Lane, entry: Entry, value: Any) -> Message:
+        """The record as the handler sees it."""
+        if self.options.commit != "manual":
+            message = Message(entry)
+        else:
+            message = Message(entry, lambda e, earlier: self._done(lane, e, earlier), self._commit)
+        message.value = value
+        return message
+
+    async def _call(self, function: Any, message: Message, value: Any) -> Any:
+        named = arguments(function, message, value)
+
+        async def innermost() -> Any:
+            if function.is_async:
+                return await function.call(**named)
+            return await asyncio.wrap_future(self._threads.submit(function.call, **named))
+
+        call: Callable[[], Awaitable[Any]] = innermost
+        for around in reversed(self.options.around):
+            call = _wrapped(around, message, call)
+        if self.options.timeout_ms is None:
+            return await call()
+        async with asyncio.timeout(self.options.timeout_ms / 1_000):
+            return await call()
+
+    async def call_batch(self, values: list[Any]) -> None:
+        """A batch handler, with its values."""
+        function = self.dispatch.functions[0]
+        if function.is_async:
+            await function.call(values)
+        else:
+            await asyncio.wrap_future(self._threads.submit(function.call, values))
+
+    async def _send_on(self, entry: Entry, result: Any) -> None:
+        to = self.options.to
+        assert to is not None
+        record = self.around.producer.encode(to, result, None, _carried(entry))
+        await self.around.producer.send_record(type(record)(to, record.value, entry.key, record.headers))
+
+    # By hand.
+
+    def _done(self, lane: Lane, entry: Entry, earlier: bool) -> None:
+        if earlier:
+            for other in [each for each in entry.part.unfinished.values() if each.offset < entry.offset]:
+                lane.scheduler.acknowledged(other)
+        lane.scheduler.acknowledged(entry)
+
+    async def _commit(self, entry: Entry, earlier: bool) -> None:
+        self._done(self.main, entry, earlier)
+        await self.around.commit_now(entry.part.where)
+
+    # Failures.
+
+    async def _failed(self, lane: Lane, entry: Entry, error: BaseException) -> None:
+        if not entry.part.alive:
+            lane.scheduler.cancelled(entry)
+            self.counts.dropped += 1
+            return
+        again_ms = await self.decide(lane, entry, error)
+        if again_ms is None:
+            lane.scheduler.finished(entry)
+        else:
+            lane.scheduler.again(entry, again_ms, parked=entry.parked)
+            self._set_timer()
+
+    async def decide(self, lane: Lane, entry: Entry, error: BaseException) -> float | None:
+        """What becomes of a record that failed: None when it is finished here, or when to call the handler again."""
+        entry.attempts += 1
+        entry.failure = error
+        entry.parked = False
+        self.counts.failed += 1
+        message = Message(entry)
+        now = self.around.time.monotonic_ms()
+        decision = after_failure(self.options.retry, entry.attempts, lane.level, error)
+        log.warning("%r failed: %r: %s", message, error, type(decision).__name__)
+        match decision:
+            case RetryNow(delay_ms, parked):
+                entry.parked = parked
+                self.counts.retried += 1
+                self._note("retried", message, {"after_ms": delay_ms, "error": repr(error)[:500]})
+                return now + delay_ms
+            case RetryLater(level, delay_ms):
+                return await self._retry_later(entry, message, level, delay_ms, error)
+            case Die():
+                return await self._die(entry, message, error, now)
+
+    async def _retry_later(
+        self, entry: Entry, message: Message, level: int, delay_ms: int, error: BaseException
+    ) -> float | None:
+        origin = message.origin
+        topic = letters.retry_topic(origin.topic, level)
+        due = self.around.time.wall_ms() + delay_ms
+        attempts = message.attempt
+        headers = message.headers
+
+        def build(_brief: bool) -> Sequence[letters.Header]:
+            return letters.for_retry(headers, origin, self.around.group, error, attempts, due)
+
+        if not await self.around.hand_over(entry, topic, origin.topic, build):
+            return _NEVER
+        self.counts.retried += 1
+        self._note("retried", message, {"to": topic, "after_ms": delay_ms, "error": repr(error)[:500]})
+        return None
+
+    def _note(self, what: str, message: Message, details: dict[str, Any]) -> None:
+        if self.around.note is not None:
+            self.around.note(what, message, details)
+
+    async def _die(self, entry: Entry, message: Message, error: BaseException, now: float) -> float | None:
+        if self.breaker is not None and not self.breaker.allows_death(now):
+            if self.breaker.settings.action == "stop":
+                self.around.fail(
+                    CircuitOpen(
+                        f"{self.spec.name}: too many records died ({error!r} was the last): mend the handler or what "
+                        "it depends on, then start the app again; nothing is lost"
+                    )
+                )
+                return _NEVER
+            log.error("%s: too many records died; pausing", self.spec.name)
+            entry.attempts -= 1
+            assert self.breaker.open_until_ms is not None
+            return self.breaker.open_until_ms
+        origin = message.origin
+        if self.options.dead_letter is False:
+            kind = "cannot be decoded" if isinstance(error, Undecodable) else f"failed {message.attempt - 1} times"
+            failure = HandlerFailed(
+                f"{self.spec.name}: {origin.topic}-{origin.partition} offset {origin.offset} {kind}: {error!r}. It "
+                "stays unfinished. Give the handler dead_letter=True to set such records aside and go on"
+            )
+            failure.__cause__ = error
+            self.around.fail(failure)
+            return _NEVER
+        own = self.options.dead_letter
+        topic = own if isinstance(own, str) else letters.dead_letter_topic(origin.topic)
+        headers, attempts = message.headers, message.attempt - 1
+
+        def build(brief: bool) -> Sequence[letters.Header]:
+            return letters.for_dead_letter(headers, origin, self.around.group, error, attempts, brief=brief)
+
+        if not await self.around.hand_over(entry, topic, origin.topic, build):
+            return _NEVER
+        self.counts.dead += 1
+        self._note("dead-lettered", message, {"to": topic, "error": repr(error)[:500]})
+        return None
+
+    # Batches.
+
+    async def _handle_batch(self, lane: Lane, entries: Sequence[Entry]) -> None:
+        again = await run_batch(self, lane, entries)
+        for index, entry in enumerate(entries):
+            if not entry.part.alive:
+                self.counts.dropped += 1
+            elif index not in again:
+                self.counts.handled += entry.failure is None
+        lane.scheduler.batch_ended(entries, again)
+        self._set_timer()
+
+
+def _wrapped(around: Any, message: Message, call: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def wrapped() -> Any:
+        return await around(message, call)
+
+    return wrapped
+
+
+def _carried(entry: Entry) -> list[letters.Header]:
+    """A result tells which record it is from, and goes on with its trace."""
+    return [(name, value) for name, value in headers_of(entry.raw) if name in ("traceparent", "tracestate")]
