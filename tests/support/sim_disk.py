@@ -118,6 +118,7 @@ class SimDisk:
         self.changes = 0
         self.now_ms = 0
         self.space_left_bytes: int | None = None
+        self.is_out_of_descriptors = False
         self.locks: set[str] = set()
         self._names: dict[str, _Inode] = {}
         self._dirs: set[str] = {"/"}
@@ -368,6 +369,10 @@ class SimDisk:
         for inode in self._names.values():
             inode.durable = bytes(inode.data)
         self.flush_dir(path)
+
+    def check_descriptors(self) -> None:
+        if self.is_out_of_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def space(self, path: str) -> tuple[int, int]:
         used = sum(len(inode.data) for inode in self._names.values())

@@ -42,6 +42,7 @@ from moldau.log.checkpoints import TopicPartition, uuid_text
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log_manager import LogManager
+from moldau.log.open_segments import default_capacity, sockets_max
 from moldau.log.settings import ManagerSettings
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
@@ -451,6 +452,7 @@ def _net_settings(config: BrokerConfig) -> NetSettings:
 
 
 def _set_limits(limits: ConnectionLimits, config: BrokerConfig) -> None:
+    limits.max_sockets = sockets_max(default_capacity())
     limits.max_connections = config.get_int("max.connections")
     limits.max_per_address = config.get_int("max.connections.per.ip")
     limits.per_address_overrides = config.max_connections_per_ip_overrides

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from moldau.broker.channels import UnsupportedVersion
-from moldau.log.errors import LogError, StorageError, UnexpectedAppendOffset
+from moldau.log.errors import LogError, OutOfDescriptors, StorageError, UnexpectedAppendOffset
 from moldau.log.flush import FlushJob
 from moldau.replication.follower import FollowedPartition, Next, decide, resume_offset, truncation_offset
 from moldau.replication.session import FetchPlan, FetchWish, FollowerSession, Key
@@ -368,7 +368,8 @@ class _Fetcher:
 
     def _failed(self, followed: _Followed, error: LogError) -> None:
         _log.error("cannot replicate %r: %s", followed.partition, error)
-        is_over = isinstance(error, StorageError)  # its dir is offline until this node restarts
+        # Its dir is offline until this node restarts.
+        is_over = isinstance(error, StorageError) and not isinstance(error, OutOfDescriptors)
         followed.state.ready_at_ms = _NEVER if is_over else self._broker.clock.monotonic_ms() + self._backoff_ms
 
     def _set_aside(self, followed: _Followed, error: ErrorCode, *, is_over: bool) -> None:

@@ -28,7 +28,7 @@ from moldau.controller.image import (
     ResourceType,
     TopicImage,
 )
-from moldau.log.errors import StorageError
+from moldau.log.errors import OutOfDescriptors, StorageError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
 _MADE_AT_ONCE_MAX = 16
+_AGAIN_SECONDS = 1.0
 
 
 class PartitionUnavailable(Exception):
@@ -291,6 +292,8 @@ class ReplicaManager:
             if (topic.topic_id, index) not in self._offline:
                 self._offline.add((topic.topic_id, index))
                 _log.error("replica %s-%d is offline: %s", topic.name, index, error)
+            if isinstance(error, OutOfDescriptors):
+                self._again_later(topic.topic_id, index)
             return
         self._offline.discard((topic.topic_id, index))
         partitions[index] = partition
@@ -327,9 +330,20 @@ class ReplicaManager:
             partition.become(image)
         except StorageError as error:  # the disk went away under it: the manager heard of it, requests will be told
             _log.error("%r cannot take its role: %s", partition, error)
+            if isinstance(error, OutOfDescriptors):
+                self._again_later(partition.topic_id, partition.index)
         if partition.generation != generation or partition.lead is not None:
             self._replicate(partition)
             self.wake(partition)
+
+    def _again_later(self, topic_id: bytes, index: int) -> None:
+        """What failed for want of descriptors is tried again, with the image of then."""
+        self._broker.loop.call_later(_AGAIN_SECONDS, self._again, topic_id, index)
+
+    def _again(self, topic_id: bytes, index: int) -> None:
+        topic = self._image.topic_by_id(topic_id)
+        if self._is_started and topic is not None and index in topic.partitions:
+            self._place(topic, index)
 
     def _remove(self, partition: Partition) -> None:
         partition.retire()

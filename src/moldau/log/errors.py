@@ -59,6 +59,10 @@ class StorageError(LogError):
     code = 56
 
 
+class OutOfDescriptors(StorageError):
+    """No file could be opened because the process has too many open. Nothing is offline: try again."""
+
+
 class UnsupportedCompressionType(LogError):
     code = 76
 

@@ -7,7 +7,9 @@ policy demands a flush, so that however many appends asked, each log is flushed 
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.log.errors import OutOfDescriptors
 from moldau.log.incarnation import Incarnation
+from moldau.seams.disk import is_shortage
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
@@ -80,6 +82,8 @@ class FlushJob:
         """The log's own thread."""
         if self.error is None:
             self.log.end_flush(self._ticket)
+        elif is_shortage(self.error):  # all of it is left to the next flush
+            raise OutOfDescriptors(f"{self.log.folder} is not flushed: {self.error}; raise the limit on open files")
         elif self._ticket.incarnation.is_disk_error(self.error):
             raise self.log.fail(self.error) from self.error
 

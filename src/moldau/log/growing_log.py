@@ -13,7 +13,7 @@ from moldau.log.context import LogContext
 from moldau.log.durability import Durability
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
-from moldau.log.failure import offline_on_error
+from moldau.log.failure import check_descriptors, offline_on_error
 from moldau.log.incarnation import Incarnation
 from moldau.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET, pack_entry
@@ -260,6 +260,7 @@ class GrowingLog:
         transaction_version: int,
         checked: CheckedBatch | None = None,
     ) -> Appended:
+        check_descriptors(self)
         if self._failure is not None or self._untouched:
             self._before_first_append()
         config = self.config

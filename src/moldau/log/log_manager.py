@@ -17,7 +17,7 @@ from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_PO
 from moldau.log.cleaning import Cleaning
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
-from moldau.log.errors import LogError, StorageError
+from moldau.log.errors import LogError, OutOfDescriptors, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.folders import DELETE_SUFFIX, STRAY_SUFFIX, folder_name, marked_folder_name
 from moldau.log.jobs import CheckpointJob, Job, RemoveJob
@@ -28,6 +28,7 @@ from moldau.log.partition_log import PartitionLog
 from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.settings import ManagerSettings
 from moldau.seams import Clock, Disk, Random
+from moldau.seams.disk import is_shortage
 
 _log = logging.getLogger(__name__)
 # Closing this many logs, one flush of the whole volume is cheaper than one of each of their files.
@@ -89,7 +90,7 @@ class LogManager:
             clock,
             random,
             open_segments or OpenSegments(),
-            on_failure=self.dir_failed,
+            on_failure=self._take_offline,
             before_truncation=self._before_truncation,
             after_truncation=self._after_truncation,
         )
@@ -114,7 +115,7 @@ class LogManager:
             try:
                 log_dir.open(may_be_made=is_new)
             except OSError as error:
-                self.dir_failed(log_dir.path, error)
+                self._take_offline(log_dir.path, error)
         self._dirs_are_open = True
 
     def open(self) -> OpenReport:
@@ -135,13 +136,13 @@ class LogManager:
         now_ms = self._clock.wall_ms()
         for opened in dirs:
             if opened.error is not None:
-                self.dir_failed(opened.log_dir.path, opened.error)
+                self._take_offline(opened.log_dir.path, opened.error)
             self._removed_folders += [(now_ms, folder) for folder in opened.leftovers]
             for log, repairs in opened.logs:
                 try:
                     self._take_log(opened, log, repairs, report)
                 except OSError as error:
-                    self.dir_failed(opened.log_dir.path, error)
+                    self._take_offline(opened.log_dir.path, error)
             if opened.log_dir.is_online and not opened.log_dir.promises_no_gaps:
                 with contextlib.suppress(OSError):  # then the dir is offline
                     opened.log_dir.write_checkpoint(RECOVERY_POINT)
@@ -235,7 +236,14 @@ class LogManager:
         return [log_dir for log_dir in self.dirs.values() if log_dir.is_online]
 
     def dir_failed(self, path: str, error: OSError) -> None:
-        """A disk error: everything in this dir goes offline, the rest goes on."""
+        """A disk error: everything in this dir goes offline, the rest goes on. Not so if merely no descriptor was left:
+        what failed is refused, or done with the next round."""
+        if is_shortage(error):
+            _log.error("%s: %s; raise the limit on open files (ulimit -n)", path, error)
+        else:
+            self._take_offline(path, error)
+
+    def _take_offline(self, path: str, error: OSError) -> None:
         log_dir = self.dirs.get(path)
         if log_dir is None:  # that of the metadata, if it has its own
             self._on_dir_offline(path, [], error)
@@ -324,7 +332,8 @@ class LogManager:
                 log.flush()
         except OSError as error:
             self.dir_failed(target.path, error)
-            raise StorageError(f"cannot create {folder}: {error}") from error
+            kind = OutOfDescriptors if is_shortage(error) else StorageError
+            raise kind(f"cannot create {folder}: {error}") from error
         self._register(target, log)
         return log
 

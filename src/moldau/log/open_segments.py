@@ -11,6 +11,7 @@ from typing import Protocol
 
 DESCRIPTORS_PER_SEGMENT = 4  # the log, two indexes, a transaction index
 _RESERVED_DESCRIPTORS = 512  # for sockets and everything else, if the limit is small
+_RESERVED_FOR_ALL_ELSE = 128  # connections to other nodes, checkpoints, what threads read, the spare of the disk
 _MAX_SEGMENTS = 4096
 
 
@@ -24,6 +25,14 @@ def default_capacity() -> int:
     """Half of the process's descriptors, at most."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(16, min(_MAX_SEGMENTS, max(soft // 2, soft - _RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_SEGMENT))
+
+
+def sockets_max(capacity: int) -> int:
+    """How many sockets leave the descriptors that so many open segments, and what is opened beside them, may need."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY:
+        return 2**31 - 1
+    return max(16, soft - capacity * DESCRIPTORS_PER_SEGMENT - min(_RESERVED_FOR_ALL_ELSE, soft // 8))
 
 
 class OpenSegments:

@@ -4,17 +4,22 @@ from moldau.net.settings import UNLIMITED, ConnectionLimits
 
 
 class Gate:
-    __slots__ = ("_next_creation_ms", "_per_address", "limits", "open_connections")
+    __slots__ = ("_next_creation_ms", "_per_address", "limits", "lingering", "open_connections")
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.open_connections = 0
+        self.lingering = 0  # closed, and still holding a descriptor
         self._per_address: dict[str, int] = {}
         self._next_creation_ms = 0.0
 
     @property
     def is_full(self) -> bool:
-        return self.open_connections >= self.limits.max_connections
+        return self.open_connections >= self.limits.max_connections or self.is_out_of_sockets
+
+    @property
+    def is_out_of_sockets(self) -> bool:
+        return self.open_connections + self.lingering >= self.limits.max_sockets
 
     def admit(self, address: str) -> bool:
         """Count a connection in, or refuse it because its address has too many."""

@@ -113,6 +113,9 @@ class Listener:
             if not self._is_accepting:
                 return
             if not self._has_room():
+                if reactor.gate.is_out_of_sockets:
+                    count = reactor.gate.open_connections
+                    reactor.warn_of_shortage(self.name, f"{count} are open, and the files need the other descriptors")
                 self._pause()
                 return
             now_ms = reactor.clock.monotonic_ms()
@@ -127,7 +130,7 @@ class Listener:
             except OSError as error:
                 self.counters.accept_errors += 1
                 if error.errno in _OUT_OF_RESOURCES:
-                    _log.error("cannot accept on listener %s: %s; raise the limit on open files", self.name, error)
+                    reactor.warn_of_shortage(self.name, str(error))
                     self._pause(now_ms + _RETRY_MS)
                     return
                 continue  # the peer gave up while it waited

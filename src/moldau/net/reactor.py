@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ from moldau.timers.wheel import TimerHandle, TimingWheel
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+_log = logging.getLogger(__name__)
+_WARN_AGAIN_MS = 60_000
 _WARMERS_MAX = 4  # threads that read cold regions ahead
 _RELIEF_MS = 1000
 _LINGER_MS = 1000
@@ -54,6 +57,7 @@ class Reactor:
         # Whoever has more to do than fits a turn of the loop.
         self.turns = Turns(loop, clock.monotonic_ms)
         self._relief: TimerHandle | None = None
+        self._warn_again_ms = 0.0
         self.gate = Gate(limits or ConnectionLimits())
         self.listeners: list[Listener] = []
         self.connections: dict[int, ServerConnection] = {}
@@ -125,6 +129,15 @@ class Reactor:
             listener.resume()
         self._check_emptied()
 
+    def warn_of_shortage(self, listener: str, reason: str) -> None:
+        """Connections wait for descriptors: said once in a while, not for each of them."""
+        now_ms = self.clock.monotonic_ms()
+        if now_ms >= self._warn_again_ms:
+            self._warn_again_ms = now_ms + _WARN_AGAIN_MS
+            _log.error(
+                "connections to listener %s wait: %s; raise the limit on open files (ulimit -n)", listener, reason
+            )
+
     def quietest(self, *, unless_listener: Listener) -> ServerConnection | None:
         """Who could make room on a full node: the connection, not of a protected listener, that was quiet longest."""
         names = {listener.name for listener in self.listeners if listener.is_protected} | {unless_listener.name}
@@ -160,11 +173,15 @@ class Reactor:
         channel.end_sending()
         if len(self._lingering) < _LINGER_COUNT_MAX:
             self._lingering.add(_Lingering(self, channel))
+            self.gate.lingering = len(self._lingering)
         else:
             channel.close()
 
     def linger_ended(self, lingering: _Lingering) -> None:
         self._lingering.discard(lingering)
+        self.gate.lingering = len(self._lingering)
+        for listener in self.listeners:
+            listener.resume()
         self._check_emptied()
 
     def _check_emptied(self) -> None:

@@ -39,6 +39,8 @@ class ConnectionLimits:
 
     max_connections: int = UNLIMITED
     """`max.connections`: beyond it no connection is accepted until one closes; they wait in the backlog."""
+    max_sockets: int = UNLIMITED
+    """The same for what the limit on open files leaves, beside the files: a connection must not cost a log its own."""
     max_per_address: int = UNLIMITED
     """`max.connections.per.ip`: beyond it a connection is closed at once."""
     per_address_overrides: Mapping[str, int] = field(default_factory=dict)

@@ -11,12 +11,15 @@ import mmap
 import os
 import struct
 import sys
+import threading
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 _pwrite = os.pwrite  # every append's call
 _READ_BYTES = 1 << 16
+SPARE_DESCRIPTORS = 24
+_NEEDED_DESCRIPTORS = 12
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
 
@@ -131,6 +134,9 @@ class Disk(Protocol):
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume."""
 
+    def check_descriptors(self) -> None:
+        """OSError (see `is_shortage`) if a few files cannot be opened now, because too many are."""
+
 
 @dataclass(slots=True, frozen=True)
 class FileRegion:
@@ -144,12 +150,74 @@ class FileRegion:
         return self.file.read(self.position, self.length)
 
 
+def is_shortage(error: OSError) -> bool:
+    """Whether the process, or the machine, has no descriptor left: nothing is wrong with the disk, and it passes."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class Descriptors:
+    """Opens files, and holds a few descriptors back for the moment when there is none left: files come before sockets,
+    which would otherwise take them all."""
+
+    __slots__ = ("_lock", "_spare", "_taken")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spare: list[int] = []
+        self._taken = False
+
+    def open(self, path: str, flags: int) -> int:
+        if not self._taken:
+            self._take_spare()
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if not is_shortage(error) or not self._give_up_spare():
+                raise
+            return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def check(self) -> None:
+        """OSError if fewer are held back than one operation on a log may need."""
+        if len(self._spare) < _NEEDED_DESCRIPTORS:
+            self._take_spare()
+            if len(self._spare) < _NEEDED_DESCRIPTORS:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """A mapping holds a descriptor of its own."""
+        try:
+            return mmap.mmap(fd, size)
+        except OSError as error:
+            if not is_shortage(error) or not self._give_up_spare():
+                raise
+            return mmap.mmap(fd, size)
+
+    def _take_spare(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            self._taken = True
+            while len(self._spare) < SPARE_DESCRIPTORS:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _give_up_spare(self) -> bool:
+        """One now; they are taken back when another file is opened and there is room."""
+        with self._lock:
+            self._taken = False
+            if not self._spare:
+                return False
+            os.close(self._spare.pop())
+            return True
+
+    def __del__(self) -> None:
+        for fd in getattr(self, "_spare", ()):
+            os.close(fd)
+
+
 class RealFile:
     __slots__ = ("_fd", "_size", "path")
 
-    def __init__(self, path: str, *, create: bool = True) -> None:
+    def __init__(self, descriptors: Descriptors, path: str, *, create: bool = True) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        self._fd = descriptors.open(path, os.O_RDWR | (os.O_CREAT if create else 0))
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -217,27 +285,29 @@ class RealFile:
 
 
 class RealMappedFile:
-    __slots__ = ("_map", "_path", "_view")
+    __slots__ = ("_descriptors", "_map", "_path", "_view")
 
-    def __init__(self, path: str, size: int) -> None:
+    def __init__(self, descriptors: Descriptors, path: str, size: int) -> None:
+        self._descriptors = descriptors
         self._path = path
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         self._remap(size)
 
     def _remap(self, size: int) -> None:
-        self.close()
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """The former mapping is given up last: whatever fails leaves it as it was."""
+        fd = self._descriptors.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             former = os.fstat(fd).st_size
-            if size < former:
-                os.ftruncate(fd, size)
-            elif size > former:
+            if size > former:
                 # A store into a hole of a full disk is a SIGBUS that kills the process; this is an ENOSPC instead.
                 os.posix_fallocate(fd, former, size - former)
-            if size:  # a mapping cannot be empty
-                self._map = mmap.mmap(fd, size)
-                self._view = memoryview(self._map)
+            mapped = self._descriptors.map(fd, size) if size else None  # a mapping cannot be empty
+            self.close()
+            if size < former:
+                os.ftruncate(fd, size)
+            if mapped is not None:
+                self._map, self._view = mapped, memoryview(mapped)
         finally:
             os.close(fd)  # the mapping has its own
 
@@ -259,8 +329,8 @@ class RealMappedFile:
 class RealLock:
     __slots__ = ("_fd",)
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def __init__(self, descriptors: Descriptors, path: str) -> None:
+        self._fd = descriptors.open(path, os.O_RDWR | os.O_CREAT)
         try:
             if sys.platform == "linux":
                 # Java's kind of lock excludes other processes only, and is lost with any descriptor of the file; this
@@ -283,15 +353,18 @@ class RealLock:
 class RealDisk:
     """The machine's own file system."""
 
+    def __init__(self) -> None:
+        self._descriptors = Descriptors()
+
     def open(self, path: str, *, create: bool = True) -> RealFile:
-        return RealFile(path, create=create)
+        return RealFile(self._descriptors, path, create=create)
 
     def map(self, path: str, size: int) -> RealMappedFile:
-        return RealMappedFile(path, size)
+        return RealMappedFile(self._descriptors, path, size)
 
     def read_file(self, path: str) -> bytes:
         # Not `open`: a node with ten thousand partitions reads three small files of each before it answers anybody.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._descriptors.open(path, os.O_RDONLY)
         try:
             parts = []
             while part := os.read(fd, _READ_BYTES):
@@ -302,7 +375,7 @@ class RealDisk:
 
     def write_file_atomically(self, path: str, data: bytes, *, flush: bool = True) -> None:
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self._descriptors.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             view = memoryview(data)
             while view:
@@ -317,7 +390,7 @@ class RealDisk:
 
     def flush_file(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = self._descriptors.open(path, os.O_RDWR)
         except FileNotFoundError:
             return
         try:
@@ -370,10 +443,10 @@ class RealDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> RealLock:
-        return RealLock(path)
+        return RealLock(self._descriptors, path)
 
     def flush_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._descriptors.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -382,7 +455,7 @@ class RealDisk:
     def flush_volume(self, path: str) -> None:
         import ctypes
 
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
             if syncfs is None:  # not Linux: flush all volumes, which is more than was asked for
@@ -392,6 +465,9 @@ class RealDisk:
                 raise OSError(error, os.strerror(error), path)
         finally:
             os.close(fd)
+
+    def check_descriptors(self) -> None:
+        self._descriptors.check()
 
     def space(self, path: str) -> tuple[int, int]:
         stats = os.statvfs(path)
