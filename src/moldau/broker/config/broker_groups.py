@@ -30,11 +30,11 @@ group.consumer.regex.refresh.interval.ms int 600000 [10000,...] medium static in
     How often subscriptions by pattern are matched against the topics anew.
 group.consumer.session.timeout.ms int 45000 [1,...] medium static
     Time without heartbeats after which a member of a consumer group is removed.
-group.coordinator.append.linger.ms int -1 [-1,...] medium static
+group.coordinator.append.linger.ms int -1 [-1,...] medium static ignored
     How long the coordinator gathers records before it writes them; -1 adapts to the load.
 group.coordinator.background.threads int 2 [1,...] high static ignored
     Threads for slow work of the coordinator. Moldau sizes its own.
-group.coordinator.cached.buffer.max.bytes int 1048588 [524288,...] medium cluster
+group.coordinator.cached.buffer.max.bytes int 1048588 [524288,...] medium cluster ignored
     Largest write buffer the coordinator keeps for reuse.
 group.coordinator.rebalance.protocols list classic,consumer,streams {consumer,classic,share,streams}+ medium static
     Group protocols on offer; `classic` cannot be left out.
@@ -125,7 +125,7 @@ offset.metadata.max.bytes int 4096 - high static
     Largest note a consumer may attach to a committed offset.
 offsets.commit.timeout.ms int 5000 [1,...] high static
     How long a commit waits for all replicas of the offsets topic.
-offsets.load.buffer.size int 5242880 [1,...] high static
+offsets.load.buffer.size int 5242880 [1,...] high static ignored
     Bytes read at a time when group state is loaded.
 offsets.retention.check.interval.ms long 600000 [1,...] high static
     How often expired offsets are looked for.
@@ -139,31 +139,31 @@ offsets.topic.replication.factor short 3 [1,...] high static
     Replicas of the offsets topic; it is created only once there are that many brokers.
 offsets.topic.segment.bytes int 104857600 [1,...] high static
     Segment size of the offsets topic; small segments load faster.
-share.coordinator.append.linger.ms int -1 [-1,...] medium static
+share.coordinator.append.linger.ms int -1 [-1,...] medium static ignored
     How long the share coordinator gathers records before it writes them; -1 adapts to the load.
-share.coordinator.cached.buffer.max.bytes int 1048588 [524288,...] medium cluster
+share.coordinator.cached.buffer.max.bytes int 1048588 [524288,...] medium cluster ignored
     Largest write buffer the share coordinator keeps for reuse.
 share.coordinator.cold.partition.snapshot.interval.ms int 300000 [1,...] low static internal
     How often idle share partitions are snapshotted.
-share.coordinator.load.buffer.size int 5242880 [1,...] high static
+share.coordinator.load.buffer.size int 5242880 [1,...] high static ignored
     Bytes read at a time when share state is loaded.
-share.coordinator.snapshot.update.records.per.snapshot int 500 [0,...,500] medium static
+share.coordinator.snapshot.update.records.per.snapshot int 500 [0,...,500] medium static ignored
     Updates of share state between two snapshots.
 share.coordinator.state.topic.compression.codec int 0 - high static
     Codec of the share state topic by number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 share.coordinator.state.topic.min.isr short 2 [1,...] high static
     `min.insync.replicas` of the share state topic.
-share.coordinator.state.topic.num.partitions int 50 [1,...] high static
+share.coordinator.state.topic.num.partitions int 50 [1,...] high static ignored
     Partitions of the share state topic; fixed once it exists.
 share.coordinator.state.topic.prune.interval.ms int 300000 [1,...] low static internal
     How often the share state topic is pruned.
 share.coordinator.state.topic.replication.factor short 3 [1,...] high static
     Replicas of the share state topic.
-share.coordinator.state.topic.segment.bytes int 104857600 [1,...] high static
+share.coordinator.state.topic.segment.bytes int 104857600 [1,...] high static ignored
     Segment size of the share state topic.
 share.coordinator.threads int 1 [1,...] medium static ignored
     Threads of the share coordinator. Moldau runs it on the event loop.
-share.coordinator.write.timeout.ms int 5000 [1,...] high static
+share.coordinator.write.timeout.ms int 5000 [1,...] high static ignored
     How long a write of share state waits for all replicas.
 """
 
@@ -176,7 +176,7 @@ transaction.partition.verification.enable boolean true - low cluster
     Check that a partition belongs to the transaction before records are appended.
 transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 [1,...] low static
     How often expired transactional ids are looked for.
-transaction.state.log.load.buffer.size int 5242880 [1,...] high static
+transaction.state.log.load.buffer.size int 5242880 [1,...] high static ignored
     Bytes read at a time when transaction state is loaded.
 transaction.state.log.min.isr int 2 [1,...] high static
     `min.insync.replicas` of the transaction topic.

@@ -14,9 +14,9 @@ log.cleaner.delete.retention.ms long 86400000 [0,...] medium cluster
     How long tombstones stay in a compacted topic.
 log.cleaner.enable boolean true - medium static ignored
     Run the cleaner. Kafka 4 runs it always, and so does Moldau.
-log.cleaner.io.buffer.load.factor double 0.9 - medium cluster
+log.cleaner.io.buffer.load.factor double 0.9 - medium cluster ignored
     How full the key table may get; fuller compacts more at once, with more collisions.
-log.cleaner.io.buffer.size int 524288 [0,...] medium cluster
+log.cleaner.io.buffer.size int 524288 [0,...] medium cluster ignored
     Memory for reading and writing while compacting.
 log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 - medium cluster
     Bytes the cleaner may read and write per second.

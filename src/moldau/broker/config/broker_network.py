@@ -12,7 +12,7 @@ connections.max.idle.ms long 600000 - medium static
     Close connections that were idle for this long; negative keeps them.
 connections.max.reauth.ms long 0 - medium static
     Time after which a SASL session must authenticate again; 0 means never.
-controller.socket.timeout.ms int 30000 - medium static
+controller.socket.timeout.ms int 30000 - medium static ignored
     How long to wait for the controller on one connection.
 inter.broker.listener.name string null - medium static
     Listener brokers use among themselves; by default the one named as `security.inter.broker.protocol`.
@@ -33,11 +33,11 @@ num.network.threads int 3 [1,...] high cluster ignored
     Threads that read and write sockets. Moldau does it on one event loop.
 queued.max.request.bytes long -1 - medium static
     Bytes of requests waiting before sockets are no longer read; negative means no limit.
-queued.max.requests int 500 [1,...] high static
+queued.max.requests int 500 [1,...] high static ignored
     Requests waiting before sockets are no longer read.
 security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium static
     Protocol between brokers, unless `inter.broker.listener.name` says it.
-socket.connection.setup.timeout.max.ms long 30000 - medium static
+socket.connection.setup.timeout.max.ms long 30000 - medium static ignored
     Longest wait for a connection to another node, after several failures.
 socket.connection.setup.timeout.ms long 10000 - medium static
     First wait for a connection to another node; grows with failures.

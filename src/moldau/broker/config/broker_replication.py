@@ -35,7 +35,7 @@ replica.lag.time.max.ms long 30000 - high static
 replica.selector.class string null - medium static only:org.apache.kafka.common.replica.LeaderSelector|\
 org.apache.kafka.common.replica.RackAwareReplicaSelector
     Which replica a consumer is sent to: Kafka's LeaderSelector (the default) or RackAwareReplicaSelector.
-replica.socket.receive.buffer.bytes int 65536 - high static
+replica.socket.receive.buffer.bytes int 65536 - high static ignored
     Receive buffer of a follower's fetch connection.
 replica.socket.timeout.ms int 30000 - high static
     How long a follower waits for a leader's answer.
@@ -58,7 +58,7 @@ controller.performance.always.log.threshold.ms long 2000 [0,...] medium static i
     Controller events slower than this are logged.
 controller.performance.sample.period.ms long 60000 [100,...] medium static internal ignored
     How often controller performance is logged.
-controller.quorum.append.linger.ms int 25 [0,...] medium static
+controller.quorum.append.linger.ms int 25 [0,...] medium static ignored
     How long the leader gathers metadata records before it writes them.
 controller.quorum.auto.join.enable boolean false - low static
     Let a controller add itself to the quorum.
