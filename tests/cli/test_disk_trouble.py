@@ -109,6 +109,12 @@ def test_a_node_without_the_dir_of_its_metadata_does_not_start(tmp_path: Path) -
         read_ready(process)
         process.terminate()
         assert ended(process)[0] == 0
+    two.rename(tmp_path / "unmounted")
+    two.mkdir()  # as where a disk is mounted
+    with serving(tmp_path / "unused", f"log.dirs={one},{two}") as process:
+        read_ready(process)
+        process.terminate()
+        assert f"log dir {two} is empty and taken for a new disk" in ended(process)[1]
     one.rename(tmp_path / "away")
     with serving(tmp_path / "unused", f"log.dirs={one},{two}") as process:
         status, said = ended(process)

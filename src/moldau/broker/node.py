@@ -241,8 +241,16 @@ class Node:
         if cluster_id is None:
             alone = founds_quorum(config)
             cluster_id = uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.channels)
-        elif not config.standalone:
-            await refuse_other_cluster(config, broker.channels, cluster_id)
+        else:
+            for each in dirs:
+                if each.properties is None:
+                    _log.warning(
+                        "log dir %s is empty and taken for a new disk; if its disk is not mounted, stop, mount it, and "
+                        "start again",
+                        each.path,
+                    )
+            if not config.standalone:
+                await refuse_other_cluster(config, broker.channels, cluster_id)
         adopt(dirs, cluster_id, config.node_id, self.disk, self.random)
         broker.cluster_id = cluster_id
 
