@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.config import BrokerConfig
+from moldau.broker.supervision import begin
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.log_manager import LogManager
@@ -96,7 +97,7 @@ class Broker:
     def go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         """Carry a request out over several turns of the loop. Nothing of its connection may overtake it."""
         call.connection.pause_dispatch()
-        task = self.loop.create_task(self._go_on(call, work))
+        task = begin(self.loop, "a request in turns", self._go_on(call, work))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.supervision import begin
 from moldau.seams.network import ClientConnection, Disconnected, Network, RequestTimedOut
 from moldau.wire import ErrorCode, Message, apis, decode, encode
 from moldau.wire import messages as m
@@ -217,7 +218,7 @@ class _Channel:
     def drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed:
-            self._dropping = asyncio.get_running_loop().create_task(_close(connection))
+            self._dropping = begin(asyncio.get_running_loop(), "closing a connection", _close(connection))
 
     async def close(self) -> None:
         if self._connecting is not None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from moldau.broker.supervision import begin
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -44,7 +45,7 @@ class DirAssignments:
         if self._is_wrong(partition):
             self._wanted[partition.key] = partition
             if self._sending is None:
-                self._sending = self._broker.loop.create_task(self._send())
+                self._sending = begin(self._broker.loop, "telling of log dirs", self._send())
 
     def _is_wrong(self, partition: Partition) -> bool:
         directory = directory_of(self._broker, partition)
@@ -86,7 +87,7 @@ class DirAssignments:
         )
         try:
             response = await broker.controller_channel.call(request)
-        except TimeoutError as error:
+        except Exception as error:  # whatever it was, it is asked again
             _log.warning("the controller does not know yet where %d replicas lie: %s", len(partitions), error)
             return set()
         if response.error_code != ErrorCode.NONE:

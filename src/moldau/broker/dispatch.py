@@ -21,6 +21,7 @@ from moldau.broker.calls import Call, Session
 from moldau.broker.forwarding import FORWARDED, carry_out
 from moldau.broker.refusals import refusal_of
 from moldau.broker.registry import ListenerKind, ServedApi, served_on
+from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
 from moldau.timers.turns import Slices
@@ -102,7 +103,7 @@ class Dispatcher:
         elif response is not None:
             # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
             connection.pause_dispatch()
-            task = self._broker.loop.create_task(self._finish(response, call, request))
+            task = begin(self._broker.loop, "a request", self._finish(response, call, request))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 

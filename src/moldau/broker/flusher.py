@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from moldau.broker.partition import Partition
+from moldau.broker.supervision import begin
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob
 
@@ -23,7 +24,7 @@ class Flusher:
     def add(self, partition: Partition) -> None:
         self._waiting[partition.key] = partition
         if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+            self._running = begin(asyncio.get_running_loop(), "flushing records", self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

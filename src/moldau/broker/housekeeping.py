@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 
+from moldau.broker.supervision import begin, keep_going
 from moldau.log.errors import LogError
 from moldau.log.jobs import Job
 from moldau.log.log_manager import LogManager
@@ -24,14 +25,14 @@ class Housekeeping:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        self._ticking = keep_going(asyncio.get_running_loop(), "housekeeping of logs", self._tick)
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             for job in self._logs.tick():
-                task = loop.create_task(self._run(job))
+                task = begin(loop, "a job of housekeeping", self._run(job))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from moldau.broker.supervision import begin
 from moldau.replication.leader import IsrChange
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -98,7 +99,7 @@ class IsrUpdates:
     def _ask(self, partition: Partition, change: IsrChange) -> None:
         self._wanted[partition.key] = (partition, change)
         if self._sending is None:
-            self._sending = self._broker.loop.create_task(self._send())
+            self._sending = begin(self._broker.loop, "changing ISRs", self._send())
 
     async def _send(self) -> None:
         try:

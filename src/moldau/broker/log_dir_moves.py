@@ -13,6 +13,7 @@ import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.broker.supervision import begin
 from moldau.log.checkpoints import TopicPartition
 from moldau.log.errors import LogError
 from moldau.log.move import MoveJob
@@ -57,7 +58,7 @@ class LogDirMoves:
             return
         self._targets[key] = target_dir
         self._jobs[key] = MoveJob(self._broker.logs, partition.log, target_dir)
-        task = self._broker.loop.create_task(self._run(partition, key))
+        task = begin(self._broker.loop, "a move between log dirs", self._run(partition, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -36,6 +36,7 @@ from moldau.broker.quorum_settings import founds_quorum, metadata_directory_id
 from moldau.broker.registration import BrokerLifecycle, clean_shutdown_epoch, register_controller
 from moldau.broker.registry import ListenerKind
 from moldau.broker.replicas import ReplicaManager
+from moldau.broker.supervision import keep_going
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
 from moldau.controller.features import CORDONED_LOG_DIRS_FROM
 from moldau.log.checkpoints import TopicPartition, uuid_text
@@ -141,7 +142,11 @@ class Node:
         self._is_publishing = True
         self._publish(broker.image, metadata.committed)
         if config.is_controller and not config.standalone:
-            self._registering = broker.loop.create_task(register_controller(broker, self._controller_endpoints()))
+            self._registering = keep_going(
+                broker.loop,
+                "registering the controller",
+                lambda: register_controller(broker, self._controller_endpoints()),
+            )
         if config.is_broker:
             self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
             self._lifecycle.on_failure = self._fail

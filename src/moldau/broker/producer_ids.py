@@ -9,6 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from moldau.broker.supervision import begin
 from moldau.transactions.producer_ids import ProducerIdAllocator
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -49,7 +50,7 @@ class ProducerIds:
         if self._broker.broker_epoch < 0:
             return  # the controller does not know this broker yet; `prefetch` is called when it does
         if self.allocator.poll(self._broker.clock.monotonic_ms()):
-            self._asking = self._broker.loop.create_task(self._ask())
+            self._asking = begin(self._broker.loop, "asking for producer ids", self._ask())
 
     async def _ask(self) -> None:
         broker = self._broker

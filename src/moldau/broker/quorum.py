@@ -35,6 +35,7 @@ from moldau.broker.quorum_settings import (
     voters_of,
 )
 from moldau.broker.quorum_snapshots import SnapshotDownload, SnapshotKeeper
+from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController
 from moldau.controller.features import record_version
 from moldau.controller.fold import apply
@@ -54,7 +55,6 @@ from moldau.raft import (
     LeaderChanged,
     Persist,
     Raft,
-    RaftViolation,
     ReplicaKey,
     Send,
     SnapshotChunk,
@@ -340,7 +340,7 @@ class MetadataQuorum:
 
     def _flush_soon(self) -> None:
         if self._flushing is None and self.files.flushed_offset < self.files.end_offset and not self._is_stopped:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+            self._flushing = begin(asyncio.get_running_loop(), "flushing metadata", self._flush())
 
     async def _flush(self) -> None:
         """One fsync for everything appended before it, again and again while there is more."""
@@ -352,7 +352,7 @@ class MetadataQuorum:
                 job.finish()
                 self.files.checkpoint_if_due()
                 self._settle()
-        except (LogError, OSError) as error:
+        except Exception as error:  # a log that may not be on disk is no ground for promises
             self._fail(error)
         finally:
             self._flushing = None
@@ -393,7 +393,7 @@ class MetadataQuorum:
                     break
                 for effect in without_repetition(effects):
                     self._run(effect)
-        except (OSError, LogError, RaftViolation) as error:
+        except Exception as error:  # half done: a leader that cannot read its log must not lead without acting
             self._fail(error)
             return
         finally:

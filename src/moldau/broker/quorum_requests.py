@@ -10,8 +10,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.broker.channels import UnsupportedVersion
 from moldau.broker.quorum_messages import decode_answer, encode_request
+from moldau.broker.supervision import begin
 from moldau.raft import Raft, Send
 from moldau.raft.voters import Address
 from moldau.wire import ErrorCode
@@ -34,7 +34,7 @@ class QuorumRequests:
         self._strangers: set[Address] = set()
 
     def send(self, send: Send) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(send))
+        task = begin(asyncio.get_running_loop(), "a request of the quorum", self._ask(send))
         self._sending.add(task)
         task.add_done_callback(self._sent)
 
@@ -66,7 +66,7 @@ class QuorumRequests:
                 lane=f"raft-{type(request).__name__}",
             )
             answer = decode_answer(request, response)
-        except (OSError, ValueError, UnsupportedVersion) as error:
+        except Exception as error:  # whatever the peer, or the way to it, did: it has not answered
             _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
             self._quorum.ask(partial(self._raft.on_failure, send=send))
             return

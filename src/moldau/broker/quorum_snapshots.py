@@ -22,8 +22,8 @@ from moldau.broker.metadata_snapshots import (
     write_snapshot,
 )
 from moldau.broker.quorum_log import QuorumLog
+from moldau.broker.supervision import begin
 from moldau.controller.image import ClusterImage
-from moldau.log.errors import LogError
 from moldau.raft import FetchedSnapshot, FetchSnapshot, SnapshotChunk, SnapshotId
 from moldau.seams import Disk, DiskFile
 from moldau.wire import ErrorCode
@@ -69,7 +69,7 @@ class SnapshotKeeper:
             snapshot = SnapshotId(end_offset, epoch)
             latest = self._files.latest_snapshot
             if epoch >= 0 and (latest is None or latest.end_offset < end_offset):
-                self._running = asyncio.get_running_loop().create_task(self._take(image, snapshot))
+                self._running = begin(asyncio.get_running_loop(), "a snapshot", self._take(image, snapshot))
 
     async def _take(self, image: ClusterImage, snapshot: SnapshotId) -> None:
         files = self._files
@@ -83,7 +83,7 @@ class SnapshotKeeper:
             if files.add_snapshot(snapshot):
                 removals = files.clean(self._retention_bytes, self._retention_ms)
                 await loop.run_in_executor(self._executor, _remove, files, removals)
-        except (OSError, LogError):
+        except Exception:  # the log is all that is needed; the next one may succeed
             _log.exception("no snapshot of the metadata at offset %s; the log stays as it is", snapshot.end_offset)
         finally:
             self._running = None

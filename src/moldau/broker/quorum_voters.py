@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.supervision import keep_going
 from moldau.controller.errors import NotController
 from moldau.controller.features import KRAFT_VERSION
 from moldau.raft import Address, ReplicaKey, Voter, VoterSet
@@ -127,7 +128,7 @@ class VoterChanges:
     # -- as one who wants to join, or has moved
 
     def start(self) -> None:
-        self._asking = asyncio.get_running_loop().create_task(self._ask_again_and_again())
+        self._asking = keep_going(asyncio.get_running_loop(), "asking for voters", self._ask_again_and_again)
 
     async def stop(self) -> None:
         if self._asking is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.config import Endpoint
+from moldau.broker.supervision import keep_going
 from moldau.controller.features import CORDONED_LOG_DIRS_FROM, SUPPORTED
 from moldau.controller.image import BrokerRegistration, ClusterImage
 from moldau.log.errors import StorageError
@@ -72,7 +73,7 @@ class BrokerLifecycle:
                 await self._heartbeat()
             if not self._is_active(self._broker.image):
                 await self._broker.next_image(_RETRY_SECONDS)
-        self._beating = self._broker.loop.create_task(self._beat())
+        self._beating = keep_going(self._broker.loop, "sending heartbeats", self._beat)
 
     def tell_soon(self) -> None:
         """A log dir failed or was cordoned: the controller hears of it now, not with the next heartbeat."""
@@ -233,12 +234,16 @@ async def register_controller(broker: Broker, endpoints: list[Endpoint]) -> None
         ],
         features=[kind.Feature(name, levels.first, levels.last) for name, levels in SUPPORTED.items()],
     )
+    refused = ErrorCode.NONE
     while True:
         with contextlib.suppress(RequestTimedOut):
-            response = await broker.controller_channel.call(request)
-            if response.error_code != ErrorCode.NONE:
-                _log.error("this controller was not registered: %s", ErrorCode(response.error_code).name)
-            return
+            code = ErrorCode((await broker.controller_channel.call(request)).error_code)
+            if code is ErrorCode.NONE:
+                return
+            if code != refused:
+                refused = code
+                _log.error("this controller was not registered: %s", code.name)
+            await asyncio.sleep(_RETRY_SECONDS * 5)
 
 
 def _explain(code: ErrorCode, node_id: int) -> str:

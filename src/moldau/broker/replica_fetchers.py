@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from moldau.broker.channels import UnsupportedVersion
+from moldau.broker.supervision import keep_going
 from moldau.log.errors import LogError, OutOfDescriptors, StorageError, UnexpectedAppendOffset
 from moldau.log.flush import FlushJob
 from moldau.replication.follower import FollowedPartition, Next, decide, resume_offset, truncation_offset
@@ -148,7 +149,7 @@ class _Fetcher:
         self._looked_at_all_ms = float("-inf")
         self._session = FollowerSession(wants_session=joins is None)
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] = broker.loop.create_task(self._run())
+        self._task: asyncio.Task[None] = keep_going(broker.loop, f"fetching from broker {leader_id}", self._run)
 
     @property
     def is_over(self) -> bool:

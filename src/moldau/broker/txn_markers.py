@@ -7,12 +7,14 @@ readers waiting for an end that the coordinator believes is there.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.coordinator_shards import when_committed
 from moldau.broker.group_coordinator import TOPIC as OFFSETS_TOPIC
 from moldau.broker.replicas import PartitionUnavailable
+from moldau.broker.supervision import begin
 from moldau.log.errors import LogError
 from moldau.log.producer_state import AppendOrigin
 from moldau.records import EndTransactionMarker, build_end_transaction_marker
@@ -23,6 +25,7 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
 
+_log = logging.getLogger(__name__)
 _LANE = "markers"
 Results = Mapping[TopicPartition, ErrorCode]
 
@@ -85,7 +88,7 @@ class MarkerSender:
                 for place in group:
                     self._write_here(marker, place, then)
             else:
-                task = self._broker.loop.create_task(self._send(leader_id, marker, group, then))
+                task = begin(self._broker.loop, "a marker", self._send(leader_id, marker, group, then))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
 
@@ -95,8 +98,6 @@ class MarkerSender:
     async def _send(
         self, leader_id: int, marker: Marker, places: list[TopicPartition], then: Callable[[Results], None]
     ) -> None:
-        from moldau.broker.channels import Disconnected, RequestTimedOut, UnsupportedVersion
-
         endpoint = self._broker.endpoint_of(leader_id)
         results = dict.fromkeys(places, ErrorCode.LEADER_NOT_AVAILABLE)
         if endpoint is not None:
@@ -105,10 +106,10 @@ class MarkerSender:
                 response = await self._broker.channels.call(
                     *endpoint, _request(marker, places), timeout_ms=timeout_ms, lane=_LANE
                 )
-            except (Disconnected, RequestTimedOut, UnsupportedVersion):
-                results = dict.fromkeys(places, ErrorCode.NETWORK_EXCEPTION)
-            else:
                 results |= _results(response)
+            except Exception as error:  # whatever it was, the coordinator must hear of it, and tries again
+                _log.info("broker %d did not answer for its markers: %r", leader_id, error)
+                results = dict.fromkeys(places, ErrorCode.NETWORK_EXCEPTION)
         then(results)
 
     def stop(self) -> None:

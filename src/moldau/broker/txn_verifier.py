@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.channels import Disconnected, RequestTimedOut, UnsupportedVersion
+from moldau.broker.supervision import begin
 from moldau.transactions import TopicPartition
 from moldau.transactions.verification import Question, Send, TransactionVerifier, VerifierEffects
 from moldau.wire import ErrorCode
@@ -41,7 +42,7 @@ class RemoteCoordinators:
 
     def _carry_out(self, effects: VerifierEffects) -> None:
         for send in effects.sends:
-            task = self._broker.loop.create_task(self._send(send))
+            task = begin(self._broker.loop, "a verification", self._send(send))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         for told in effects.answers:
@@ -62,10 +63,13 @@ class RemoteCoordinators:
                 pass
             except Exception:  # whatever it is: who asked must hear of it, and the next question must be asked
                 _log.exception("node %d cannot be asked about transactions", send.node_id)
-        if response is None:
-            self._carry_out(self._verifier.on_failure(send.node_id))
-        else:
-            self._carry_out(self._verifier.on_response(send.node_id, response))
+        effects = None
+        if response is not None:
+            try:
+                effects = self._verifier.on_response(send.node_id, response)
+            except Exception:  # an answer that cannot be: as if there were none
+                _log.exception("node %d gave a wrong answer about transactions", send.node_id)
+        self._carry_out(self._verifier.on_failure(send.node_id) if effects is None else effects)
 
     def stop(self) -> None:
         for task in tuple(self._sending):

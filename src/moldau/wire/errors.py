@@ -19,6 +19,11 @@ class ErrorCode(IntEnum):
         member.meaning = meaning
         return member
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        """A peer may be newer than this table: as in Kafka, a code nobody knows is an unknown error, no exception."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
     UNKNOWN_SERVER_ERROR = -1, _FINAL, "The server failed in a way it did not expect; its log says more."
     NONE = 0, _FINAL, "No error."
     OFFSET_OUT_OF_RANGE = 1, _FINAL, "The offset lies before the log start or past the log end."
