@@ -69,6 +69,30 @@ def describing_the_cluster(side: Side) -> None:
     side.call("an unknown kind of resource", m.ListConfigResourcesRequest(resource_types=[99]), 1)
 
 
+def coordinated_corners(side: Side) -> None:
+    """Authorized operations, ids before their time, transactional offsets of partitions that do not exist."""
+    topic_id = new_topic(side, "k-c")
+    named = m.MetadataRequest.MetadataRequestTopic
+    for version in (8, 9, 10):
+        asked = m.MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+        side.note(f"operations on the cluster, v{version}", side.ask(asked, version).cluster_authorized_operations)
+    for version in (10, 11):
+        side.call(f"an id, v{version}", m.MetadataRequest(topics=[named(topic_id=topic_id, name=None)]), version)
+        mixed = m.MetadataRequest(topics=[named(topic_id=topic_id, name=None), named(name="k-c")])
+        side.call(f"an id and a name, v{version}", mixed, version)
+    side.await_answer(
+        "a coordinator", m.FindCoordinatorRequest(key="k-g", key_type=0), 3, lambda answer: answer.error_code == 0
+    )
+    commit = m.OffsetCommitRequest
+    part = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = commit(group_id="k-g", topics=[commit.OffsetCommitRequestTopic(name="k-c", partitions=[part])])
+    side.await_answer("committed", request, 8, lambda answer: answer.topics[0].partitions[0].error_code == 0)
+    described = m.DescribeGroupsRequest(groups=["k-g", "k-no"], include_authorized_operations=True)
+    side.call_every("groups", described, Masks(unordered=("groups",)), versions=(3, 5, 6))
+    forever = request.replace(retention_time_ms=2**62)
+    side.call("a long retention", forever, 4)
+
+
 def moving_replicas(side: Side) -> None:
     new_topic(side, "k-m")
     elect = m.ElectLeadersRequest
@@ -162,6 +186,7 @@ SCENARIOS = {
     "every api is offered": every_api_is_offered,
     "senseless frames": senseless_frames,
     "describing the cluster": describing_the_cluster,
+    "coordinated corners": coordinated_corners,
     "moving replicas": moving_replicas,
     "telemetry": telemetry,
     "security is off": security_is_off,

@@ -33,7 +33,7 @@ def handle(
     if call.version < _TOPIC_IDS and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
         # The fields are there from version 10 on; Kafka takes them from 12 on, when answers may have no name.
         refused = [_error(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics]
-        return _answer(broker, call, request, refused)
+        return m.MetadataResponse(topics=refused)
     ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
     if ids:
         return _answer(broker, call, request, [_by_id(broker, call, topic_id) for topic_id in ids])
