@@ -312,6 +312,18 @@ def test_one_stuck_record_costs_nothing_however_much_is_finished_beyond_it() -> 
     assert not scheduler.is_full(part)
 
 
+def test_markers_of_transactions_do_not_hold_up_the_commit() -> None:
+    scheduler = Scheduler("none")
+    part = scheduler.assigned(("t", 0), 1, 0)
+    scheduler.arrived(("t", 0), 1, entries(None), 0)
+    scheduler.reached(("t", 0), 1, 2)
+    scheduler.reached(("t", 0), 0, 50)
+    assert scheduler.snapshot(part)[0] == 0
+    assert started(scheduler) == [0]
+    scheduler.finished(next(iter(part.unfinished.values())))
+    assert scheduler.snapshot(part)[0] == 2
+
+
 def test_a_stopping_scheduler_starts_nothing() -> None:
     scheduler = Scheduler("none")
     part = scheduler.assigned(("t", 0), 1, 5)

@@ -2,7 +2,7 @@
 
 import typer
 
-from moldau.cli import cluster, consume, pipeline, produce, serve, topic
+from moldau.cli import app_run, cluster, consume, dlq, lag, pipeline, produce, serve, topic, trace
 from moldau.cli.format import format_voter
 
 app = typer.Typer(
@@ -19,6 +19,10 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic.app, name="topic")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(app_run.app, name="app")
+app.add_typer(dlq.app, name="dlq")
+app.command("lag")(lag.lag)
+app.command("trace")(trace.trace)
 
 
 def _show_version(wanted: bool) -> None:

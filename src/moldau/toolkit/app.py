@@ -336,6 +336,7 @@ class App:
             "group.id": group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
             "auto.offset.reset": "error",  # where to begin is decided in `positions`
         }
 

@@ -47,6 +47,15 @@ class Arrived:
 
 
 @dataclass(slots=True, frozen=True)
+class Reached:
+    """The partition was read to this end; what else lies before it is no record."""
+
+    where: Where
+    generation: int
+    offset: int
+
+
+@dataclass(slots=True, frozen=True)
 class Assigned:
     generation: int
     starts: Sequence[Start]
@@ -85,7 +94,7 @@ class Trouble:
     is_fatal: bool = False
 
 
-Event = Arrived | Assigned | Revoking | Removed | Committed | Trouble
+Event = Arrived | Reached | Assigned | Revoking | Removed | Committed | Trouble
 
 
 class _Yield(Exception):
@@ -274,17 +283,25 @@ class ConsumerThread:
             return
         messages = [first, *self._consumer.consume(self._batch_size - 1, 0)]
         for where, run in groupby(messages, _where):
-            records = []
+            records: list[Message] = []
             for message in run:
                 if (error := message.error()) is None:
                     records.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._hand(where, records)
+                    records = []
+                    if (generation := self._generations.get(where)) is not None:
+                        self._post(Reached(where, generation, message.offset() or 0))
                 else:
                     self._on_error(where, error)
-            generation = self._generations.get(where)
-            if records and generation is not None:
-                with self._lock:
-                    self._in_transit += len(records)
-                self._post(Arrived(where, generation, records))
+            self._hand(where, records)
+
+    def _hand(self, where: Where, records: Sequence[Message]) -> None:
+        generation = self._generations.get(where)
+        if records and generation is not None:
+            with self._lock:
+                self._in_transit += len(records)
+            self._post(Arrived(where, generation, records))
 
     def _run_commands(self) -> None:
         while self._commands:

@@ -17,7 +17,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moldau.toolkit import letters
-from moldau.toolkit.consuming import Arrived, Assigned, Committed, ConsumerThread, Event, Removed, Revoking, Trouble
+from moldau.toolkit.consuming import (
+    Arrived,
+    Assigned,
+    Committed,
+    ConsumerThread,
+    Event,
+    Reached,
+    Removed,
+    Revoking,
+    Trouble,
+)
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.message import headers_of
 from moldau.toolkit.positions import Reset
@@ -158,6 +168,9 @@ class Group:
             match event:
                 case Arrived():
                     self._arrived(event)
+                case Reached():
+                    if (owner := self._owners.get(event.where)) is not None:
+                        owner[1].scheduler.reached(event.where, event.generation, event.offset)
                 case Assigned():
                     self._assigned(event)
                 case Revoking():

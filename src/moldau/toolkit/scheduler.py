@@ -174,6 +174,12 @@ class Scheduler:
         self.held_bytes += size
         return taken
 
+    def reached(self, where: Where, generation: int, offset: int) -> None:
+        """Everything before `offset` was read; what did not arrive (markers of transactions) is no record."""
+        part = self.parts.get(where)
+        if part is not None and part.generation == generation:
+            part.next_offset = max(part.next_offset, offset)
+
     @staticmethod
     def _is_noted(part: Part, offset: int) -> bool:
         while part.noted and part.noted[0][1] <= offset:

@@ -369,7 +369,7 @@ class Producer:
 
     def finish(self, delivery: Delivery, receipt: Receipt | None, error: SendFailed | None) -> None:
         """A send has ended."""
-        if not delivery.complete(receipt, error):
+        if delivery.is_done:
             return
         with self._lock:
             self._pending -= 1
@@ -387,6 +387,7 @@ class Producer:
                     on_acknowledgement(delivery.record, receipt, error)
                 except Exception:  # as in Kafka, an interceptor's failure is its own
                     log.exception("an interceptor failed in on_acknowledgement")
+        delivery.complete(receipt, error)
 
     def send_past_spool(self, record: Record, closing: threading.Event) -> Receipt:
         """Send a record of the spool, and wait; for the spool's own thread."""

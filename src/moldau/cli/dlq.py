@@ -1,0 +1,113 @@
+"""`moldau dlq list|show|redrive`: dead letters by reason, one from the inside, and the way back; on any cluster."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail, kafka_errors
+
+if TYPE_CHECKING:
+    from moldau.toolkit.dead_letters import Letter
+
+app = typer.Typer(help="Look into dead letters, and send them back.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="The dead-letter topic, or the topic it belongs to.")]
+
+
+def _name(topic: str) -> str:
+    return topic if topic.endswith("-dlt") else f"{topic}-dlt"
+
+
+@app.command("list")
+def list_letters(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER) -> None:
+    """The reasons, the most frequent first, each with a letter to look into."""
+    from moldau.toolkit.dead_letters import by_reason, letters_in, redriven_ids
+    from moldau.toolkit.errors import ToolkitError
+
+    config = {"bootstrap.servers": bootstrap_server}
+    with kafka_errors(bootstrap_server):
+        try:
+            found = list(letters_in(config, _name(topic)))
+        except ToolkitError as error:
+            fail(str(error))
+        done = redriven_ids(config, _name(topic))
+    back = sum(letter.id in done for letter in found)
+    typer.echo(f"{_name(topic)}: {len(found)} letters, {back} of them sent back")
+    for reason in by_reason(found):
+        typer.echo(f"{reason.count:>8}  {reason.name}: {reason.example.error[:120]}")
+        typer.echo(f"          moldau dlq show {_name(topic)} {reason.example.partition}:{reason.example.offset}")
+
+
+@app.command()
+def show(
+    topic: Topic,
+    letter: Annotated[str, typer.Argument(help="Its id, or partition:offset in the dead-letter topic.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Only the value, byte for byte.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """One letter: where it came from, why it died, what is in it."""
+    from moldau.toolkit.dead_letters import find_letter
+    from moldau.toolkit.errors import ToolkitError
+
+    with kafka_errors(bootstrap_server):
+        try:
+            found = find_letter({"bootstrap.servers": bootstrap_server}, _name(topic), letter)
+        except ToolkitError as error:
+            fail(str(error))
+    if raw:
+        sys.stdout.buffer.write(found.value or b"")
+        return
+    _print(found)
+
+
+def _print(letter: Letter) -> None:
+    from moldau.toolkit import letters
+
+    origin = letter.origin
+    typer.echo(f"id        {letter.id}")
+    typer.echo(f"from      {origin.topic}, partition {origin.partition}, offset {origin.offset}")
+    typer.echo(f"group     {letter.group or '-'}")
+    typer.echo(f"attempts  {letter.attempts}")
+    typer.echo(f"error     {letter.reason}: {letter.error}")
+    typer.echo(f"key       {letter.key!r}")
+    typer.echo(f"value     {letter.value!r}")
+    for name, value in letters.foreign(letter.headers):
+        typer.echo(f"header    {name}: {value!r}")
+    if letter.stacktrace:
+        typer.echo(letter.stacktrace)
+
+
+@app.command()
+def redrive(
+    topic: Topic,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="A letter's id; may be repeated.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Letters whose error has this text.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All letters.")] = False,
+    to: Annotated[str | None, typer.Option(help="Another topic than the one they came from.")] = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """Send letters back, none of them twice; what was done is on the topic `…-dlt-redriven`."""
+    from moldau.toolkit.dead_letters import redrive as send_back
+    from moldau.toolkit.errors import ToolkitError
+
+    if sum((bool(ids), reason is not None, everything)) != 1:
+        fail("say which letters: --id ID, --reason TEXT or --all")
+    if rate is not None and rate <= 0:
+        fail("--rate is above zero")
+    wanted = set(ids or ())
+
+    def choose(letter: Letter) -> bool:
+        if reason is not None:
+            return reason in f"{letter.reason}: {letter.error}"
+        return everything or bool(wanted & {letter.id, letter.origin.id, f"{letter.partition}:{letter.offset}"})
+
+    with kafka_errors(bootstrap_server):
+        try:
+            done = send_back({"bootstrap.servers": bootstrap_server}, _name(topic), choose, to=to, rate=rate)
+        except ToolkitError as error:
+            fail(str(error))
+    typer.echo(f"{done.sent} sent back, {done.skipped} were before, {done.left} left")

@@ -1,0 +1,97 @@
+"""`moldau lag`: how far groups are behind, where they are going, and whether somebody should look."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, kafka_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from moldau.toolkit.lag import PartitionLag
+
+
+def lag(
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP...", help="All groups, if none are named.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Measure again and again, until stopped.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two measurements.")] = 5.0,
+    window: Annotated[int, typer.Option(help="Measurements the judgement is made over.")] = 10,
+    command: Annotated[
+        str | None, typer.Option("--alert-command", help="Run this when a judgement changes; JSON on its input.")
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option("--alert-webhook", metavar="URL", help="POST JSON there when a judgement changes.")
+    ] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """Lag per partition in records and seconds, its trend, and a judgement: ok, slow, stalled, stopped.
+
+    One measurement shows numbers; the judgement wants a few: use --watch.
+    """
+    import shlex
+
+    from moldau.toolkit.lag import LagMonitor, command_alert, webhook_alert
+
+    alerts = [command_alert(shlex.split(command))] if command else []
+    alerts += [webhook_alert(webhook)] if webhook else []
+    config = {"bootstrap.servers": bootstrap_server}
+    with kafka_errors(bootstrap_server):
+        monitor = LagMonitor(config, groups or (), window=window, alerts=alerts)
+        if not watch:
+            _show(monitor.measure())
+            return
+        _watch(monitor.measure, every)
+
+
+def _watch(measure: object, every: float) -> None:
+    from rich.live import Live
+
+    assert callable(measure)
+    with Live(_table(measure()), auto_refresh=False) as live:
+        try:
+            while True:
+                time.sleep(every)
+                live.update(_table(measure()), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _show(states: Sequence[PartitionLag]) -> None:
+    from rich.console import Console
+
+    if not states:
+        typer.echo("no group has committed an offset")
+        return
+    console = Console()
+    # Nothing is cut off where nobody sees the width.
+    (console if console.is_terminal else Console(width=240)).print(_table(states))
+
+
+def _table(states: Sequence[PartitionLag]) -> Table:
+    from rich.table import Table
+
+    table = Table()
+    for column in ("group", "topic", "partition", "committed", "end", "lag", "seconds", "trend/s", "members", "is"):
+        table.add_column(column, justify="left" if column in ("group", "topic", "is") else "right")
+    for state in states:
+        table.add_row(
+            state.group,
+            state.topic,
+            str(state.partition),
+            str(state.committed),
+            str(state.end),
+            str(state.lag),
+            "?" if state.seconds is None else f"{state.seconds:.1f}",
+            f"{state.trend:+.1f}",
+            str(state.members),
+            state.judgement,
+        )
+    return table

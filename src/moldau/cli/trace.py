@@ -1,0 +1,32 @@
+"""`moldau trace ID`: the story of one message, from its sending to its end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail, kafka_errors
+
+
+def trace(
+    message: Annotated[str, typer.Argument(metavar="ID", help="The message's id: its header moldau-id.")],
+    topic: Annotated[str, typer.Option(help="The trace topic of the apps.")] = "moldau-trace",
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+) -> None:
+    """Where a message was produced, stored, consumed, by whom, and how often retried. Apps note it with trace=True."""
+    from moldau.toolkit.errors import ToolkitError
+    from moldau.toolkit.trace import story
+
+    with kafka_errors(bootstrap_server):
+        try:
+            steps = story({"bootstrap.servers": bootstrap_server}, message, topic)
+        except ToolkitError as error:
+            fail(f"{error}: start apps with App(…, trace=True)")
+    if not steps:
+        fail(f"nothing is noted about {message}")
+    for step in steps:
+        at = datetime.fromtimestamp(step.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+        details = " ".join(f"{name}={value}" for name, value in step.details.items())
+        typer.echo(f"{at}  {step.event:<13}  {details}")

@@ -1,0 +1,222 @@
+"""Members that come, go and are killed, and partitions that come later: nothing is lost."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from moldau.toolkit import App, Message
+from tests.toolkit.killing import check_journals, check_order, make_topic, run_killing
+
+Fresh = Callable[[str], str]
+
+
+async def until(condition: Callable[[], object], seconds: float = 40) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("failing", [False, True])
+def test_killed_members_lose_nothing(bootstrap: str, fresh: Fresh, tmp_path: Path, failing: bool) -> None:
+    members = run_killing(
+        bootstrap, fresh("numbers"), fresh("group"), tmp_path, records=1_500, kills=3, failing=failing, seed=5
+    )
+    try:
+        assert members.stop() == [0, 0], members.logs()
+    finally:
+        members.end()
+    assert members.killed == 3
+    check_journals(tmp_path)
+    if not failing:
+        check_order(tmp_path)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_second_member_takes_over_in_the_middle(bootstrap: str, fresh: Fresh, strategy: str) -> None:
+    """What ran when its partition left is given a moment, then dropped; what is finished is committed first."""
+    topic, group = fresh("numbers"), fresh("group")
+    make_topic(bootstrap, topic, 4)
+    done: list[tuple[str, int]] = []
+    lost: list[object] = []
+
+    def member(name: str) -> App:
+        app = App(
+            group,
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="earliest",
+            commit_every="20ms",
+            revoke_within="2s",
+            consumer={"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200},
+        )
+        app.on_lost(lost.append)
+
+        @app.handler(topic, workers=8)
+        async def handle(number: int, message: Message) -> None:
+            await asyncio.sleep(0.005)
+            done.append((name, number))
+
+        return app
+
+    async def main() -> None:
+        first, second = member("first"), member("second")
+        await first.start()
+        for number in range(600):
+            first.send(topic, number, key=f"k{number % 50}")
+        await until(lambda: len(done) > 100)
+        await second.start()
+        await until(lambda: any(name == "second" for name, _ in done))
+        await until(lambda: len({number for _, number in done}) == 600)
+        await first.stop()
+        await second.stop()
+        assert not lost
+        numbers = [number for _, number in done]
+        assert sorted(numbers) == list(range(600)), "handed over in order, nothing is done twice"
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(90)
+def test_a_handler_may_take_longer_than_the_poll_interval(bootstrap: str, fresh: Fresh) -> None:
+    """aiokafka#848: a long handler left the group, and went on in a loop of UnknownMemberId."""
+    topic, group = fresh("numbers"), fresh("group")
+    make_topic(bootstrap, topic, 1)
+    events: list[object] = []
+    app = App(
+        group,
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        consumer={"max.poll.interval.ms": 6_000, "session.timeout.ms": 6_000},
+    )
+    app.on_lost(lambda wheres: events.append(("lost", wheres)))
+    app.on_assigned(lambda wheres: events.append("assigned"))
+
+    @app.handler(topic)
+    async def handle(number: int) -> None:
+        if number == 0:
+            await asyncio.sleep(7)
+        else:
+            time.sleep(7)  # even one that blocks the loop
+        events.append(number)
+
+    async def main() -> None:
+        await app.start()
+        for number in range(2):
+            await app.send(topic, number)
+        await until(lambda: 1 in events)
+        await app.stop()
+        assert events == ["assigned", 0, 1]
+
+    asyncio.run(main())
+
+
+def plain_loses_what_ours_reads(bootstrap: str, topic: str, group: str) -> tuple[list[int], list[int]]:
+    """A plain consumer and an app, both with `latest`, and a partition made and filled before they hear of it."""
+    make_topic(bootstrap, topic, 1)
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+    slow = {"topic.metadata.refresh.interval.ms": 2_000}
+    plain = Consumer(
+        {**settings, **slow, "group.id": f"{group}-plain", "auto.offset.reset": "latest", "enable.auto.commit": False}
+    )
+    plain.subscribe([topic])
+    ours: list[int] = []
+    theirs: list[int] = []
+    app = App(group, bootstrap_servers=bootstrap, consumer=slow, commit_every="50ms")
+
+    @app.handler(topic)
+    async def handle(number: int) -> None:
+        ours.append(number)
+
+    def poll_plain() -> None:
+        message = plain.poll(0.05)
+        if message is not None and message.error() is None:
+            theirs.append(int.from_bytes(message.value() or b"", "big"))
+
+    async def main() -> None:
+        producer = Producer(settings)
+        producer.produce(topic, (0).to_bytes(8, "big"))  # older than the group
+        producer.flush(10)
+        await app.start()
+        await until(lambda: app.groups[0].assignment)
+        while not plain.assignment():
+            await asyncio.to_thread(poll_plain)
+        number = 1
+        while 1 not in theirs or 1 not in ours:
+            producer.produce(topic, number.to_bytes(8, "big"))
+            producer.flush(10)
+            await asyncio.to_thread(poll_plain)
+            number = 1
+        admin = AdminClient(settings)
+        for future in admin.create_partitions([NewPartitions(topic, 2)]).values():
+            future.result(10)
+        fresh_producer = Producer(settings)
+        for number in range(100, 110):
+            fresh_producer.produce(topic, number.to_bytes(8, "big"), partition=1)
+        assert fresh_producer.flush(20) == 0
+        await until(lambda: set(range(100, 110)) <= set(ours))
+        while len(plain.assignment()) < 2:
+            await asyncio.to_thread(poll_plain)
+        fresh_producer.produce(topic, (999).to_bytes(8, "big"), partition=1)
+        fresh_producer.flush(10)
+        deadline = time.monotonic() + 20
+        while 999 not in theirs and time.monotonic() < deadline:
+            fresh_producer.produce(topic, (999).to_bytes(8, "big"), partition=1)
+            fresh_producer.flush(10)
+            await asyncio.to_thread(poll_plain)
+        await app.stop()
+
+    asyncio.run(main())
+    plain.close()
+    return theirs, ours
+
+
+@pytest.mark.timeout(90)
+def test_new_partitions_lose_nothing(bootstrap: str, fresh: Fresh) -> None:
+    """The notes' opening question (C5)."""
+    theirs, ours = plain_loses_what_ours_reads(bootstrap, fresh("numbers"), fresh("group"))
+    assert 0 not in ours, "what is older than the group is not read"
+    assert not set(theirs) & set(range(100, 110)), "a plain client loses them; if not, this test shows nothing"
+    assert [number for number in ours if 100 <= number < 110] == list(range(100, 110))
+
+
+def test_positions_after_restarts(bootstrap: str, fresh: Fresh) -> None:
+    """An idle partition that is as old as the group is not taken for a new one."""
+    topic, group = fresh("numbers"), fresh("group")
+    make_topic(bootstrap, topic, 2)
+    seen: list[int] = []
+
+    def member() -> App:
+        app = App(group, bootstrap_servers=bootstrap, commit_every="20ms")
+
+        @app.handler(topic)
+        async def handle(number: int) -> None:
+            seen.append(number)
+
+        return app
+
+    async def main() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        producer.produce(topic, (1).to_bytes(8, "big"), partition=1)
+        producer.flush(10)
+        first = member()
+        await first.start()
+        await until(lambda: len(first.groups[0].assignment) == 2)
+        await first.send(topic, 2, partition=0)
+        await until(lambda: seen == [2])
+        await first.stop()
+        await asyncio.to_thread(producer.produce, topic, (3).to_bytes(8, "big"), partition=1)
+        producer.flush(10)
+        second = member()
+        await second.start()
+        await until(lambda: len(seen) == 2)
+        await second.stop()
+        assert seen == [2, 3]
+
+    asyncio.run(main())
