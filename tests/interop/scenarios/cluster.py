@@ -70,7 +70,7 @@ def describing_the_cluster(side: Side) -> None:
 
 
 def coordinated_corners(side: Side) -> None:
-    """Authorized operations, ids before their time, transactional offsets of partitions that do not exist."""
+    """Authorized operations, ids before their time, a retention that never ends."""
     topic_id = new_topic(side, "k-c")
     named = m.MetadataRequest.MetadataRequestTopic
     for version in (8, 9, 10):
