@@ -4,6 +4,7 @@
   version 0 and UNSUPPORTED_VERSION, so that the client can ask again.
 - A frame that cannot be decoded closes the connection.
 - A command for the active controller is passed on to it, if that is another node (`forwarding`).
+- What is large is read, and answered, off the loop; what is long is answered in slices (`timers/turns`).
 - A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it, and closes the connection
   where it has none; the broker goes on.
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,7 @@ from moldau.broker.registry import ListenerKind, ServedApi, served_on
 from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
-from moldau.timers.turns import Slices
-from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode
 from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_request_header, peek_api
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from moldau.broker.broker import Broker
 
 _log = logging.getLogger(__name__)
+_LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
 
 class Dispatcher:
@@ -82,44 +84,70 @@ class Dispatcher:
             if served.takes_frame:
                 handle(self._broker, call, frame, position)
                 return
+            if len(frame) > _LARGE_BYTES:
+                data = bytes(frame)
+                self._broker.go_on(call, self._take_large(handle, call, data, position))
+                return
             request = decode_request(api.request, version, frame[position:])
         except MalformedFrame as error:
-            _log.info("closing %s:%s: %s", connection.peer_host, connection.peer_port, error)
-            slot.close(f"malformed request: {error}")
+            _malformed(connection, slot, error)
             return
-        response: Any
         try:
-            if api.key in self._forwarded:
-                response = carry_out(self._broker, call, handle, request, bytes(frame))
-            else:
-                response = handle(self._broker, call, request)
+            response = self._carry_out(handle, call, request, frame)
+            if isinstance(response, GeneratorType):
+                response = self._broker.turns.run(response)  # most long answers are short, and given at once
         except Exception as error:
             self._fail(call, request, error)
             return
-        if isinstance(response, GeneratorType):
-            response = self._first_slice(call, request, response)
         if isinstance(response, Message):
             self._respond(call, request, response)
         elif response is not None:
             # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
             connection.pause_dispatch()
-            task = begin(self._broker.loop, "a request", self._finish(response, call, request))
+            is_long = isinstance(response, asyncio.Future)
+            task = begin(self._broker.loop, "a request", self._finish(response, call, request, is_long=is_long))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    def _first_slice(
-        self, call: Call, request: Message, work: Slices[Message]
-    ) -> Message | asyncio.Future[Message] | None:
-        """Most long answers are short: those are given at once, without a task."""
+    def _carry_out(self, handle: Callable[..., Any], call: Call, request: Message, frame: bytes | memoryview) -> Any:
+        if call.api.key in self._forwarded:
+            return carry_out(self._broker, call, handle, request, bytes(frame))
+        return handle(self._broker, call, request)
+
+    async def _take_large(self, handle: Callable[..., Any], call: Call, data: bytes, position: int) -> None:
+        """A request so large that reading it takes longer than others should wait: a thread does. Likewise its answer,
+        which is as long."""
+        broker = self._broker
+        work = partial(decode_request, call.api.request, call.version, memoryview(data)[position:])
         try:
-            return self._broker.turns.run(work)
+            async with broker.long_look:
+                request = await broker.loop.run_in_executor(broker.executor, work)
+        except MalformedFrame as error:
+            _malformed(call.connection, call.slot, error)
+            return
+        try:
+            response = self._carry_out(handle, call, request, data)
+            if isinstance(response, GeneratorType):
+                response = await broker.in_turns(response)
+            elif response is not None and not isinstance(response, Message):
+                response = await response
+            if response is not None:
+                await self._respond_at_length(call, response)
         except Exception as error:
             self._fail(call, request, error)
-            return None
 
-    async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message) -> None:
+    async def _respond_at_length(self, call: Call, response: Message) -> None:
+        broker = self._broker
+        async with broker.long_look:
+            body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
+        call.respond_payload([body])
+
+    async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message, *, is_long: bool) -> None:
         try:
             response = await work
+            if is_long and response is not None:  # it was made in slices
+                await self._respond_at_length(call, response)
+                return
         except asyncio.CancelledError:
             call.slot.close("the broker stops")
             raise
@@ -169,3 +197,8 @@ class Dispatcher:
         from moldau.broker.handlers.api_versions import unsupported_version
 
         Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._kind))
+
+
+def _malformed(connection: Connection, slot: ResponseSlot, error: MalformedFrame) -> None:
+    _log.info("closing %s:%s: %s", connection.peer_host, connection.peer_port, error)
+    slot.close(f"malformed request: {error}")

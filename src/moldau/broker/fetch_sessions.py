@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
+_PARTITIONS_MAX = 20_000  # of more, a session would save less than it costs: they are asked for in full each time
 
 Key = tuple[Topic, int]
 
@@ -134,7 +135,7 @@ class FetchSessions:
         if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             session = None
-            if request.session_epoch == _INITIAL_EPOCH and wanted:
+            if request.session_epoch == _INITIAL_EPOCH and 0 < len(wanted) <= _PARTITIONS_MAX:
                 session = self._create(wanted, uses_topic_ids, request.replica_id >= 0, now_ms)
             return FetchContext(wanted, session, is_incremental=False)
         session = self._sessions.get(request.session_id)

@@ -94,6 +94,11 @@ class ReplicaManager:
         for partitions in self._by_name.values():
             yield from partitions.values()
 
+    @property
+    def is_making(self) -> bool:
+        """Whether replicas are still to be made: asking for one may take longer then."""
+        return bool(self._unmade)
+
     def get(self, topic: str | bytes, index: int) -> Partition | None:
         """By topic name or id."""
         partitions = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)

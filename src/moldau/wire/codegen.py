@@ -24,7 +24,7 @@ from moldau.wire.primitives import (
 )
 from moldau.wire.schema import FieldSpec, MessageSpec, StructSpec
 
-MAX_ELEMENTS: Final = 2_000_000
+MAX_ELEMENTS: Final = 1_000_000
 _MAX_STRING_BYTES: Final = 32767
 
 # How a fixed-size type is packed.

@@ -12,14 +12,18 @@ log is fetched, by the other members of the quorum and by brokers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.fetch_sessions import FetchContext
 from moldau.broker.quorum_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.log.errors import LogError, OffsetOutOfRange
-from moldau.wire import ErrorCode
+from moldau.seams.disk import Buffer, FileRegion
+from moldau.timers.turns import Slices
+from moldau.wire import ErrorCode, MalformedFrame
 from moldau.wire.fetch import (
     FetchedPartition,
     FetchFrame,
@@ -42,37 +46,78 @@ _READ_COMMITTED = 1
 _CONSUMER = -1
 _METADATA = (TOPIC, TOPIC_ID)
 _ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LARGE_BYTES = 64 * 1024  # about two thousand partitions
+_MANY = 2_000
+_MANY_WAIT_MS = 500
+_PER_SLICE = 200
+_MAKING_COSTS = 40  # a partition whose files may have to be made first
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Results = list[tuple[Topic, FetchedPartition]]
 
 
 def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
-    request = decode_fetch_request(frame, position, call.version)
+    if len(frame) > _LARGE_BYTES:
+        broker.go_on(call, _handle_large(broker, call, bytes(frame), position))
+        return
+    rest = _handle(broker, call, decode_fetch_request(frame, position, call.version))
+    if rest is not None:
+        broker.go_on(call, rest)
+
+
+async def _handle_large(broker: Broker, call: Call, data: bytes, position: int) -> None:
+    """Thousands of partitions: even reading the request takes longer than others should wait."""
+    work = partial(decode_fetch_request, data, position, call.version)
+    try:
+        async with broker.long_look:
+            request = await broker.loop.run_in_executor(broker.executor, work)
+    except MalformedFrame as error:
+        call.slot.close(f"malformed request: {error}")
+        return
+    rest = _handle(broker, call, request)
+    if rest is not None:
+        await rest
+
+
+def _handle(broker: Broker, call: Call, request: FetchFrame) -> Coroutine[Any, Any, None] | None:
+    """Answer, now or later; or what is to be done to answer, if it is much."""
     if (
         request.topics
         and request.topics[0][0] in _METADATA
         and broker.is_controller_listener(call.connection.listener_name)
     ):
         broker.metadata_log.fetch(call, request)
-        return
+        return None
     now_ms = broker.clock.monotonic_ms()
     context = broker.fetch_sessions.open(request, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
     if isinstance(context, ErrorCode):
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
-        return
+        return None
     follower = None
     if request.replica_id >= 0:
         from moldau.broker.follower_fetch import FollowerFetch
 
         follower = FollowerFetch(broker, request, context)
     fetch = _Fetch(broker, call, request, context, follower)
+    if follower is None and len(context.asked) > _MANY:
+        return _fetch_many(broker, call, request, fetch)
     if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
         fetch.respond()
     else:
         broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
     if follower is not None:
         follower.tell()
+    return None
+
+
+async def _fetch_many(broker: Broker, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
+    """In turns with others, and without watching each of thousands of partitions: it looks twice."""
+    if not await broker.in_turns(fetch.read_in_slices()) and request.max_wait_ms > 0:
+        await asyncio.sleep(min(request.max_wait_ms, _MANY_WAIT_MS) / 1000)
+        await broker.in_turns(fetch.read_in_slices())
+    async with broker.long_look:
+        body = await broker.loop.run_in_executor(broker.executor, fetch.answer)
+    call.respond_payload(body)
 
 
 class _Fetch:
@@ -132,6 +177,14 @@ class _Fetch:
 
     def read(self) -> bool:
         """Read every partition. True if that is an answer: enough bytes, or an error."""
+        work = self.read_in_slices(1 << 60)
+        try:
+            next(work)
+        except StopIteration as done:
+            return bool(done.value)
+        raise AssertionError("one slice is all of it")
+
+    def read_in_slices(self, per_slice: int = _PER_SLICE) -> Slices[bool]:
         request = self._request
         follower = self._follower
         left = min(request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
@@ -140,7 +193,13 @@ class _Fetch:
         self._partitions = []
         self._results = []
         self._generations = self._offsets = 0
+        slice_left = per_slice
+        replicas = self._broker.replicas
         for topic, wanted in self._context.wanted():
+            slice_left -= _MAKING_COSTS if replicas.is_making else 1
+            if slice_left <= 0:
+                slice_left = per_slice
+                yield
             try:
                 partition = self._find(topic, wanted[0])
                 self._partitions.append(partition)
@@ -231,6 +290,11 @@ class _Fetch:
         return closer_replica(self._broker, partition, rack, offset)
 
     def respond(self) -> None:
+        self._call.respond_payload(self.answer())
+        if self._follower is not None:
+            self._follower.settle(self._results)
+
+    def answer(self) -> list[Buffer | FileRegion]:
         context = self._context
         topics: list[tuple[Topic, list[FetchedPartition]]] = []
         for topic, result in context.tell(self._results):
@@ -238,9 +302,7 @@ class _Fetch:
                 topics[-1][1].append(result)
             else:
                 topics.append((topic, [result]))
-        self._call.respond_payload(encode_fetch_response(self._call.version, topics, session_id=context.session_id))
-        if self._follower is not None:
-            self._follower.settle(self._results)
+        return encode_fetch_response(self._call.version, topics, session_id=context.session_id)
 
 
 def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:

@@ -9,15 +9,14 @@ of the offset is told from version 4 on. A partition named twice is INVALID_REQU
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.handlers.common import replica
 from moldau.broker.replicas import PartitionUnavailable
 from moldau.log.errors import LogError
 from moldau.log.timestamps import FoundOffset
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -42,29 +41,23 @@ _SINCE_VERSION = {
 _CONSUMER, _DEBUGGER = -1, -2
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _NOTHING = FoundOffset(-1, -1, -1)
-# Searches read batches: after so many, others get a turn.
-_SEARCHES_AT_ONCE = 64
+# After so many partitions others get a turn. Searches read batches.
+_PER_SLICE = 320
+_SEARCH_COSTS = 5
+_LOOKED_AT = 2_000
 
 
-def handle(
-    broker: Broker, call: Call, request: m.ListOffsetsRequest
-) -> m.ListOffsetsResponse | Awaitable[m.ListOffsetsResponse]:
-    if sum(_is_search(wanted) for topic in request.topics for wanted in topic.partitions) > _SEARCHES_AT_ONCE:
-        return _handle_many(broker, call, request)
+def handle(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> Slices[m.ListOffsetsResponse]:
     response = m.ListOffsetsResponse()
-    for _ in _answers(broker, call, request, response):
-        pass
-    return response
-
-
-async def _handle_many(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
-    response = m.ListOffsetsResponse()
-    searches = 0
+    left = _PER_SLICE
     for wanted in _answers(broker, call, request, response):
-        searches += _is_search(wanted)
-        if searches >= _SEARCHES_AT_ONCE:
-            searches = 0
-            await asyncio.sleep(0)
+        if wanted is None:
+            yield
+            continue
+        left -= _SEARCH_COSTS if _is_search(wanted) else 1
+        if left <= 0:
+            left = _PER_SLICE
+            yield
     return response
 
 
@@ -74,10 +67,18 @@ def _is_search(wanted: Wanted) -> bool:
 
 def _answers(
     broker: Broker, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
-) -> Iterator[Wanted]:
-    """Answer one partition after the other, into the response."""
-    mentions = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    twice = {key for key, count in mentions.items() if count > 1}
+) -> Iterator[Wanted | None]:
+    """Answer one partition after the other, into the response. None: some time was spent on finding doubles."""
+    mentions: dict[tuple[str, int], int] = {}
+    twice = set()
+    for topic in request.topics:
+        for at, wanted in enumerate(topic.partitions):
+            if at % _LOOKED_AT == _LOOKED_AT - 1:
+                yield None
+            key = (topic.name, wanted.partition_index)
+            if key in mentions:
+                twice.add(key)
+            mentions[key] = 1
     for topic in request.topics:
         answer = m.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name)
         response.topics.append(answer)

@@ -1,0 +1,140 @@
+"""Requests and answers of a great many elements: carried out between others' requests, and answered in full."""
+
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.testing import Broker
+from moldau.timers.turns import Turns
+from moldau.wire import ErrorCode, decode_request
+from moldau.wire import messages as m
+from tests.broker.handlers.conftest import on_loop
+from tests.broker.handlers.wire_client import WireClient
+
+MANY = 30_000
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each long answer, in how many slices it was made."""
+    found: list[int] = []
+    original: Callable[[Turns, Any], Any] = Turns.run
+
+    def counted(turns: Turns, work: Any) -> Any:
+        place = len(found)
+        found.append(1)
+
+        def counting() -> Any:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    return done.value
+                found[place] += 1
+                yield
+
+        return original(turns, counting())
+
+    monkeypatch.setattr(Turns, "run", counted)
+    return found
+
+
+def test_metadata_of_very_many_names(client: WireClient, slices: list[int]) -> None:
+    kind = m.MetadataRequest
+    topic = client.new_topic()
+    names = [topic, *(f"none-{number}" for number in range(MANY))]
+    answer = client.ask(kind([kind.MetadataRequestTopic(name=name) for name in names], False), 12)
+    assert [each.name for each in answer.topics] == names
+    assert answer.topics[0].error_code == 0
+    assert {each.error_code for each in answer.topics[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 250
+
+
+def test_metadata_of_very_many_ids_and_of_half_an_id(client: WireClient) -> None:
+    kind = m.MetadataRequest
+    ids = [struct.pack(">qq", 1, number) for number in range(MANY)]
+    answer = client.ask(kind([kind.MetadataRequestTopic(each, None) for each in ids], False), 12)
+    assert [each.topic_id for each in answer.topics] == ids
+    answer = client.ask(kind([kind.MetadataRequestTopic(each, None) for each in ids], False), 11)
+    assert {each.error_code for each in answer.topics} <= {ErrorCode.INVALID_REQUEST}
+
+
+def test_all_topics_are_told_in_slices(own_client: WireClient, slices: list[int]) -> None:
+    own_client.new_topic(300)
+    own_client.new_topic(3)
+    slices.clear()
+    answer = own_client.ask(m.MetadataRequest(None), 12)
+    assert sorted(len(each.partitions) for each in answer.topics) == [3, 300]
+    assert slices == [2]
+
+
+def test_list_offsets_of_very_many_partitions(client: WireClient, slices: list[int]) -> None:
+    topic = client.new_topic()
+    kind = m.ListOffsetsRequest
+    wanted = [kind.ListOffsetsPartition(number % MANY, -1, -1) for number in range(MANY + 1)]
+    answer = client.ask(kind(replica_id=-1, topics=[kind.ListOffsetsTopic(topic, wanted)]))
+    told = answer.topics[0].partitions
+    assert [each.partition_index for each in told] == list(range(MANY))
+    assert told[0].error_code == ErrorCode.INVALID_REQUEST  # named twice
+    assert {each.error_code for each in told[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 400
+
+
+def test_a_fetch_of_very_many_partitions(broker: Broker, client: WireClient, slices: list[int]) -> None:
+    topic = client.new_topic()
+    client.produce(topic, [b"found"])
+    kind = m.FetchRequest
+    topic_id = on_loop(broker, lambda: broker.node.broker.image.topics[topic].topic_id)
+    partitions = [kind.FetchPartition(number, -1, 0, -1, -1, 1_000) for number in range(MANY)]
+    request = kind(max_wait_ms=500, min_bytes=1, topics=[kind.FetchTopic(topic_id=topic_id, partitions=partitions)])
+    answer = client.ask(request, 17)
+    told = answer.responses[0].partitions
+    assert [each.partition_index for each in told] == list(range(MANY))
+    assert told[0].records
+    assert {each.error_code for each in told[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 250
+
+
+def test_a_session_of_many_partitions_is_read_in_slices_each_time(own_client: WireClient, slices: list[int]) -> None:
+    topic = own_client.new_topic(8)
+    for partition in range(8):
+        own_client.produce(topic, [b"%d" % partition], partition=partition)
+    kind = m.FetchRequest
+    topics = own_client.ask(m.MetadataRequest(None), 12).topics
+    partitions = [kind.FetchPartition(number, -1, 0, -1, -1, 1_000) for number in range(2_100)]
+    full = kind.FetchTopic(topic_id=topics[0].topic_id, partitions=partitions)
+    answer = own_client.ask(kind(max_wait_ms=100, min_bytes=1, session_epoch=0, topics=[full]), 17)
+    assert len(answer.responses[0].partitions) == 2_100
+    slices.clear()
+    following = kind(max_wait_ms=100, min_bytes=1, session_id=answer.session_id, session_epoch=1, topics=[])
+    again = own_client.ask(following, 17)
+    assert [each.partition_index for each in again.responses[0].partitions if each.records] == list(range(8))
+    assert slices[0] > 5
+
+
+def test_large_requests_are_read_by_a_thread(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moldau.broker import dispatch
+
+    readers: list[str] = []
+    original = decode_request
+
+    def noted(*args: Any) -> Any:
+        readers.append(threading.current_thread().name)
+        return original(*args)
+
+    monkeypatch.setattr(dispatch, "decode_request", noted)
+    kind = m.MetadataRequest
+    client.ask(kind([kind.MetadataRequestTopic(name=f"none-{number}") for number in range(MANY)], False), 12)
+    client.ask(kind([], False), 12)
+    assert readers[0].startswith("moldau_")
+    assert not readers[1].startswith("moldau_")
+
+
+def test_more_than_a_million_elements_close_the_connection(client: WireClient) -> None:
+    body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 1_000_001) + b"\0\1x" * 1_000_001
+    client._socket.sendall(struct.pack(">i", len(body)) + body)
+    with pytest.raises(ConnectionError):
+        client._receive(4)
