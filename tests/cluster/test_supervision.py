@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from moldau.broker.supervision import FOR_LIFE, PREFIX, begin, keep_going
 from moldau.net import new_event_loop
 from moldau.testing import AsyncCluster
 from moldau.wire import ErrorCode
+from moldau.wire import messages as m
 from tests.broker.quorum.members import World
 from tests.broker.quorum.test_quorum import run as run_world
 
@@ -127,3 +129,21 @@ def test_a_leader_that_cannot_act_stops_and_says_why(tmp_path: Path) -> None:
         await world.until(lambda: any(each.quorum.is_leader for each in others))
 
     run_world(World(tmp_path, 3), scenario)
+
+
+def test_metadata_is_flushed_whatever_else_the_threads_do(tmp_path: Path) -> None:
+    """Cleaning, recovery and flushes of records take as long as they take."""
+
+    async def main() -> None:
+        async with AsyncCluster(1, data_dir=str(tmp_path)) as cluster:
+            broker = cluster.nodes[1].broker
+            over = threading.Event()
+            busy = [broker.loop.run_in_executor(broker.executor, over.wait) for _ in range(8)]
+            try:
+                async with asyncio.timeout(20):
+                    await broker.metadata_log.append([m.NoOpRecord()])
+            finally:
+                over.set()
+                await asyncio.gather(*busy)
+
+    run(main)

@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
 _STALL_MS = 600_000
 _WORKERS = 4
+_METADATA_WORKERS = 2  # a flush, and a snapshot beside it
 
 
 class Node:
@@ -89,6 +90,7 @@ class Node:
         self._logs: LogManager | None = None
         self._timers: LoopTimers | None = None
         self._threads: ThreadPoolExecutor | None = None
+        self._metadata_threads: ThreadPoolExecutor | None = None
         self._is_publishing = False
         self._has_failed = False
         # Called when this node cannot go on, because the disk of its metadata failed, or the last of its log dirs: stop
@@ -261,11 +263,16 @@ class Node:
 
     def _quorum(self) -> MetadataQuorum:
         broker = self.broker
+        executor = broker.executor
+        if self._threads is not None:
+            # Whoever waits for a flush neither fetches nor commits: behind cleaning and the flushes of records, a
+            # follower would look silent, and a leader lose its quorum.
+            executor = self._metadata_threads = ThreadPoolExecutor(_METADATA_WORKERS, "moldau-metadata")
         return MetadataQuorum(
             broker.logs.context,
             self.config,
             self._publish,
-            broker.executor,
+            executor,
             cluster_id=broker.cluster_id,
             directory_id=metadata_directory_id(broker.logs, self.config),
             channels=lambda: broker.channels,
@@ -385,8 +392,9 @@ class Node:
                 self._logs.abandon()
         if self._timers is not None:
             self._timers.close()
-        if self._threads is not None:
-            self._threads.shutdown()
+        for threads in (self._threads, self._metadata_threads):
+            if threads is not None:
+                threads.shutdown()
 
     async def _close_broker(self, broker: Broker, is_clean: bool) -> None:
         if self._registering is not None:

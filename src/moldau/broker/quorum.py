@@ -84,6 +84,7 @@ _log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 _RESIGN_WAIT_MS = 2_000.0
 _FOUNDING_WARNING_SECONDS = 5.0
+_STALL_MS = 200.0  # a timer that late did not wait for its turn: the process did
 
 
 class QuorumStopped(Exception):
@@ -146,6 +147,7 @@ class MetadataQuorum:
         self._flushing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+        self._forgiven_until_ms = -1.0
         self._is_opening = False
         self._is_started = False
         self._is_stopped = False
@@ -381,10 +383,12 @@ class MetadataQuorum:
             raise QuorumStopped("the disk of this node's metadata failed")
         return answer
 
-    def _settle(self) -> None:
+    def _settle(self, due_ms: float | None = None) -> None:
+        """`due_ms` is when a timer was due that called."""
         if self._is_stopped or self._is_settling:
             return
         self._is_settling = True
+        self._forgive_own_stall(self._timer_at if due_ms is None else due_ms)
         try:
             while True:
                 self._raft.poll(self._clock.monotonic_ms())
@@ -405,6 +409,16 @@ class MetadataQuorum:
             if self._fetches is not None:
                 self._fetches.wake()
 
+    def _forgive_own_stall(self, due_ms: float) -> None:
+        """A timer that is long due and was not run: the loop stood still, and the others' words with it. Once for each
+        time somebody was heard of, so that a node which stalls all the time still notices who is gone."""
+        now_ms = self._clock.monotonic_ms()
+        deadline_ms = self._raft.role.deadline_ms
+        if now_ms - due_ms < _STALL_MS or deadline_ms > now_ms or deadline_ms == self._forgiven_until_ms:
+            return
+        self._raft.forgive_silence(now_ms, self._raft.settings.fetch_timeout_ms / 2)
+        self._forgiven_until_ms = self._raft.role.deadline_ms
+
     def _set_timer(self) -> None:
         at_ms = self._raft.deadline_ms
         if at_ms == self._timer_at:
@@ -418,9 +432,9 @@ class MetadataQuorum:
             self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:
+        due_ms, self._timer_at = self._timer_at, NEVER
         self._timer = None
-        self._timer_at = NEVER
-        self._settle()
+        self._settle(due_ms)
 
     def _run(self, effect: Effect) -> None:
         match effect:

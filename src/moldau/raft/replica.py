@@ -278,6 +278,15 @@ class Raft:
                 return
         raise RaftViolation(f"the role changes without end: {self.role}")
 
+    def forgive_silence(self, now_ms: float, grace_ms: float) -> None:
+        """This very node was stalled: what the others said meanwhile may be waiting to be read. Who is waited for gets
+        a moment more. Waiting longer is always safe."""
+        role = self.role
+        if isinstance(role, Follower):
+            role.deadline_ms = max(role.deadline_ms, now_ms + grace_ms)
+        elif isinstance(role, Leader):
+            role.check_quorum_deadline_ms = max(role.check_quorum_deadline_ms, now_ms + grace_ms)
+
     def raise_high_watermark(self, offset: int) -> None:
         if offset >= 0 and (self.high_watermark is None or offset > self.high_watermark):
             self.high_watermark = offset

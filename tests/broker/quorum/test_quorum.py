@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -230,3 +231,18 @@ def test_a_voter_that_forgot_everything_takes_no_part(tmp_path: Path, others: tu
         await world.until(lambda: world.all_have("t1"))
 
     run(World(tmp_path, 3), scenario)
+
+
+def test_a_leader_survives_a_moment_in_which_nobody_could_listen(tmp_path: Path) -> None:
+    """A machine without time to give: every timer is due before anything that was said meanwhile can be read."""
+
+    async def scenario(world: World) -> None:
+        for node_id in (1, 2, 3):
+            world.start(node_id)
+        leader = await world.bootstrap()
+        epoch = leader.quorum.epoch
+        time.sleep(2.0)
+        await asyncio.sleep(0.5)
+        assert (leader.quorum.epoch, leader.quorum.is_leader) == (epoch, True)
+
+    run(World(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "1200"}), scenario)
