@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
+.PHONY: attack torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
 	$(BIN)/python -m pytest --timeout 600 -m "not long" tests/interop
+
+attack: $(STAMP) ## every API, legal, mutated and huge, with a client beside it that must not notice (a quiet machine, minutes)
+	$(BIN)/python -m tests.attack.run
 
 torture: $(STAMP) ## three real processes killed, frozen and cut off under load (MINUTES=10 by default)
 	$(BIN)/python -m tests.cluster.torture.run --minutes $${MINUTES:-10}
