@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.coordinator_shards import LedShards, Loading
+from moldau.broker.coordinator_shards import LedShards, Loading, when_committed
 from moldau.log.errors import StorageError
+from moldau.timers import Purgatory, TimingWheel
 from moldau.wire import ErrorCode
 
 TOPIC = "__consumer_offsets"
@@ -155,3 +156,44 @@ def test_nothing_is_loaded_after_the_end() -> None:
         world.turn()
     world.change()
     assert not world.started
+
+
+class _Leadership:
+    """A partition as `when_committed` sees it."""
+
+    key = ("topic id", 0)
+
+    def __init__(self) -> None:
+        self.is_leader, self.generation = True, 1
+        self.log = SimpleNamespace(high_watermark=10)
+
+
+def _wait(partition: _Leadership, answers: list[bool]) -> Purgatory:
+    purgatory = Purgatory("produce", TimingWheel(start_ms=0))
+    broker: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_ms=lambda: 0.0), produce_purgatory=purgatory)
+    leadership: Any = partition
+    when_committed(broker, leadership, 12, 30_000, answers.append)
+    return purgatory
+
+
+def test_committed_is_what_this_leadership_sees_committed() -> None:
+    partition, answers = _Leadership(), list[bool]()
+    purgatory = _wait(partition, answers)
+    partition.log.high_watermark = 11
+    purgatory.check_and_complete(partition.key)
+    assert answers == []
+    partition.log.high_watermark = 12
+    purgatory.check_and_complete(partition.key)
+    assert answers == [True]
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+def test_offsets_that_another_leader_fills_do_not_count(leads_again: bool) -> None:
+    """Another leader wrote something else there, and the high watermark rose over it: a marker was lost this way."""
+    partition, answers = _Leadership(), list[bool]()
+    purgatory = _wait(partition, answers)
+    partition.is_leader, partition.generation = leads_again, 2 + leads_again
+    partition.log.high_watermark = 400
+    purgatory.check_and_complete(partition.key)
+    assert answers == [False]
+    assert len(purgatory) == 0

@@ -148,6 +148,8 @@ class LedShards(Generic[S]):
         """Once all there is in the log is committed: a shard acts on what it has read, and that must not be undone."""
         if self._loading.get(load.partition.index) is not load:
             return
+        if not load.partition.is_leader or load.partition.leader_epoch != load.leader_epoch:
+            return  # the image that says so is being acted upon, and will come to this shard
         log = load.partition.log
         if log.high_watermark >= log.log_end_offset:
             self._go_on(load)
@@ -200,24 +202,36 @@ def append_records(
 def when_committed(
     broker: Broker, partition: Partition, end_offset: int, timeout_ms: int, then: Callable[[bool], None]
 ) -> None:
-    """Call `then` once: with True when the high watermark is at `end_offset`, with False after the timeout."""
-    if partition.log.high_watermark >= end_offset:
-        then(True)
+    """Call `then` once: with True when what this leader has appended below `end_offset` is committed, with False when
+    it leads no more, or after the timeout.
+
+    Only the leader that appended can tell. Once another one leads, the high watermark of this replica goes on rising
+    over offsets that may hold other records than those that were waited for.
+    """
+    waiting = _UntilCommitted(partition, end_offset, then)
+    if waiting.is_ready():
+        waiting.on_complete(expired=False)
         return
     deadline_ms = broker.clock.monotonic_ms() + timeout_ms
-    broker.produce_purgatory.watch(_UntilCommitted(partition, end_offset, then), [partition.key], deadline_ms)
+    broker.produce_purgatory.watch(waiting, [partition.key], deadline_ms)
 
 
 class _UntilCommitted:
-    __slots__ = ("_end_offset", "_partition", "_then")
+    """Belongs to one leadership of the partition: `generation` tells it from those that follow."""
+
+    __slots__ = ("_end_offset", "_generation", "_partition", "_then")
 
     def __init__(self, partition: Partition, end_offset: int, then: Callable[[bool], None]) -> None:
         self._partition = partition
+        self._generation = partition.generation
         self._end_offset = end_offset
         self._then = then
 
+    def _leads_still(self) -> bool:
+        return self._partition.is_leader and self._partition.generation == self._generation
+
     def is_ready(self) -> bool:
-        return self._partition.log.high_watermark >= self._end_offset
+        return not self._leads_still() or self._partition.log.high_watermark >= self._end_offset
 
     def on_complete(self, expired: bool) -> None:
-        self._then(self.is_ready())
+        self._then(self._leads_still() and self._partition.log.high_watermark >= self._end_offset)
