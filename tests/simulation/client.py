@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from moldau.broker.channels import Channels
 from moldau.records import BatchOptions, CorruptBatch, build_batch, iter_records
+from moldau.records.codecs import Codec
 from moldau.records.fetched import iter_fetched
 from moldau.seams import Random
 from moldau.seams.network import Disconnected, RequestTimedOut
@@ -21,6 +23,7 @@ from tests.simulation.network import SimNetwork
 _TIMEOUT_MS = 3_000
 _BACKOFF_S = 0.1
 _OUT_OF_ORDER_MAX = 100
+_CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4, Codec.GZIP, Codec.ZSTD, Codec.SNAPPY)
 _NOT_RETRIABLE = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -31,6 +34,17 @@ _NOT_RETRIABLE = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.TRANSACTION_ABORTABLE,
 }
+
+
+@dataclass(slots=True, frozen=True)
+class Fetched:
+    """What one fetch brought: (offset, key, value) of each record."""
+
+    next_offset: int
+    records: list[tuple[int, bytes | None, bytes]]
+    high_watermark: int
+    log_start: int
+    is_out_of_range: bool = False
 
 
 class Fatal(Exception):
@@ -91,19 +105,22 @@ class SimClient:
             for each in topic.partitions:
                 self._leaders[topic.name, each.partition_index] = (each.leader_id, each.leader_epoch)
 
-    async def to_leader(self, partition: Partition, request: Callable[[bytes, int], Message], **kwargs: Any) -> Any:
-        """One try: the answer, or None after a failure (then the leader is looked up anew the next time)."""
+    async def to_leader(
+        self, partition: Partition, request: Callable[[bytes, int], Message], node_id: int | None = None
+    ) -> Any:
+        """One try: the answer, or None after a failure (then the leader is looked up anew the next time). With
+        `node_id`, another replica is asked."""
         if partition not in self._leaders:
             await self.refresh([partition[0]])
         leader, epoch = self._leaders.get(partition, (-1, -1))
-        address = self._brokers.get(leader)
+        address = self._brokers.get(leader if node_id is None else node_id)
         if address is None:
             self._leaders.pop(partition, None)
             await asyncio.sleep(_BACKOFF_S)
             return None
         try:
             made = request(self.topic_ids[partition[0]], epoch)
-            return await self.channels.call(*address, made, timeout_ms=_TIMEOUT_MS, **kwargs)
+            return await self.channels.call(*address, made, timeout_ms=_TIMEOUT_MS)
         except (Disconnected, RequestTimedOut) as error:
             self._noted(type(error).__name__)
             self._leaders.pop(partition, None)
@@ -162,23 +179,27 @@ class SimClient:
         sequence: int,
         timestamp_ms: int,
         transactional_id: str | None = None,
+        acks: int = -1,
     ) -> None:
         """Send until acknowledged. Raises Fatal."""
         partition = writes[0].partition
         options = BatchOptions(
+            codec=_CODECS[self.random.below(len(_CODECS))],
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
             transactional=transactional_id is not None,
         )
         batch = bytes(
-            build_batch([(place, timestamp_ms, None, write.value, ()) for place, write in enumerate(writes)], options)
+            build_batch(
+                [(place, timestamp_ms, write.key, write.value, ()) for place, write in enumerate(writes)], options
+            )
         )
 
         def request(topic_id: bytes, _: int) -> Message:
             data = m.ProduceRequest.PartitionProduceData(partition[1], batch)
             topic = m.ProduceRequest.TopicProduceData(name=partition[0], topic_id=topic_id, partition_data=[data])
-            return m.ProduceRequest(transactional_id, -1, _TIMEOUT_MS // 2, [topic])
+            return m.ProduceRequest(transactional_id, acks, _TIMEOUT_MS // 2, [topic])
 
         out_of_order = 0
         while True:
@@ -202,6 +223,21 @@ class SimClient:
         self, partition: Partition, offset: int, *, committed: bool, max_wait_ms: int = 200
     ) -> tuple[int, list[tuple[int, bytes]], int] | None:
         """(next offset, records, high watermark), or None if it has to be tried again."""
+        found = await self.fetch_more(partition, offset, committed=committed, max_wait_ms=max_wait_ms)
+        if found is None or found.is_out_of_range:
+            return None
+        return found.next_offset, [(at, value) for at, _, value in found.records], found.high_watermark
+
+    async def fetch_more(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        committed: bool,
+        max_wait_ms: int = 200,
+        node_id: int | None = None,
+    ) -> Fetched | None:
+        """One fetch from the leader, or from any replica; None if it has to be tried again."""
 
         def request(topic_id: bytes, epoch: int) -> Message:
             asked = m.FetchRequest.FetchPartition(
@@ -216,40 +252,76 @@ class SimClient:
                 topics=[m.FetchRequest.FetchTopic(topic=partition[0], topic_id=topic_id, partitions=[asked])],
             )
 
-        frame = await self.to_leader(partition, request)
+        frame = await self.to_leader(partition, request, node_id=node_id)
         if frame is None:
             return None
-        if frame.error_code or not frame.topics:
-            self.lost_leader(partition, frame.error_code)
-            await asyncio.sleep(_BACKOFF_S)
-            return None
-        answer = frame.topics[0][1][0]
-        if answer.error_code:
-            self.lost_leader(partition, answer.error_code)
+        answer = None if frame.error_code or not frame.topics else frame.topics[0][1][0]
+        if answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Fetched(offset, [], -1, -1, is_out_of_range=True)
+        if answer is None or answer.error_code:
+            self.lost_leader(partition, frame.error_code if answer is None else answer.error_code)
             await asyncio.sleep(_BACKOFF_S)
             return None
         data = b"".join(bytes(piece) for piece in answer.records)
         try:
             next_offset, records = _read(data, offset, (answer.aborted or ()) if committed else ())
         except CorruptBatch:
-            self.report_damage(partition, self._leaders.get(partition, (-1, -1))[0])
+            self.report_damage(partition, self._leaders.get(partition, (-1, -1))[0] if node_id is None else node_id)
             self.lost_leader(partition, ErrorCode.CORRUPT_MESSAGE)
             await asyncio.sleep(1.0)
             return None
-        return next_offset, records, answer.high_watermark
+        return Fetched(next_offset, records, answer.high_watermark, answer.log_start_offset)
+
+    async def read_log(
+        self, partition: Partition, *, committed: bool, node_id: int | None = None
+    ) -> tuple[int, list[tuple[int, bytes | None, bytes]], int] | None:
+        """(log start, everything visible, where it ended) in one go; None if that did not work this time."""
+        everything: list[tuple[int, bytes | None, bytes]] = []
+        offset = log_start = 0
+        while True:
+            found = await self.fetch_more(partition, offset, committed=committed, max_wait_ms=0, node_id=node_id)
+            if found is None:
+                return None
+            if found.is_out_of_range:
+                earliest = await self.earliest(partition, node_id)
+                if earliest is None or earliest <= offset:
+                    return None
+                log_start = offset = earliest
+                everything.clear()
+                continue
+            log_start = max(log_start, found.log_start)
+            everything += found.records
+            if found.next_offset == offset:
+                return log_start, everything, offset
+            offset = found.next_offset
+
+    async def earliest(self, partition: Partition, node_id: int | None = None) -> int | None:
+        """The log start offset, as a replica tells it."""
+
+        def request(_: bytes, epoch: int) -> Message:
+            asked = m.ListOffsetsRequest.ListOffsetsPartition(partition[1], epoch, -2)
+            return m.ListOffsetsRequest(-1, 0, [m.ListOffsetsRequest.ListOffsetsTopic(partition[0], [asked])])
+
+        answer = await self.to_leader(partition, request, node_id=None)
+        found = None if answer is None else answer.topics[0].partitions[0]
+        if found is None or found.error_code:
+            self._leaders.pop(partition, None)
+            return None
+        offset: int = found.offset
+        return offset
 
     async def close(self) -> None:
         await self.channels.close()
 
 
-def _read(data: bytes, offset: int, aborted: Any) -> tuple[int, list[tuple[int, bytes]]]:
+def _read(data: bytes, offset: int, aborted: Any) -> tuple[int, list[tuple[int, bytes | None, bytes]]]:
     """(next offset, visible records)."""
     next_offset = offset
-    records: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes | None, bytes]] = []
     for position, header, visible in iter_fetched(data, offset, aborted):
         next_offset = header.next_offset
         if visible:
-            found = ((record.offset, record.value or b"") for record in iter_records(data, position))
+            found = ((record.offset, record.key, record.value or b"") for record in iter_records(data, position))
             records += [each for each in found if each[0] >= offset]
     return next_offset, records
 
@@ -270,8 +342,48 @@ def _is_retriable(code: int) -> bool:
     }
 
 
+def no_key(_: Random) -> bytes | None:
+    return None
+
+
+class OffsetBook:
+    """Offsets that one producer commits for a group in its transactions, always greater ones."""
+
+    def __init__(self, group: str, partition: Partition) -> None:
+        self.group = group
+        self.partition = partition
+        self._last = 0
+        self.committed = -1
+        self.aborted: set[int] = set()
+
+    def begin(self) -> int:
+        self._last += 1
+        return self._last
+
+    def ended(self, offset: int, *, is_committed: bool) -> None:
+        if is_committed:
+            self.committed = offset
+        else:
+            self.aborted.add(offset)
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionKind:
+    """How a transactional producer goes about it. A modern one lets the partition leaders add partitions (KIP-890)."""
+
+    is_modern: bool = False
+    key: Callable[[Random], bytes | None] = no_key
+    is_judged_whole: bool = True  # not where compaction may take part of it away
+    dawdles: bool = False
+    offsets: OffsetBook | None = None
+
+
 async def write_idempotently(
-    client: SimClient, partitions: list[Partition], values: Iterator[bytes], now_ms: Callable[[], int]
+    client: SimClient,
+    partitions: list[Partition],
+    values: Iterator[bytes],
+    now_ms: Callable[[], int],
+    key: Callable[[Random], bytes | None] = no_key,
 ) -> None:
     """Write values with acks=all and a producer id, one batch at a time per partition, until told to stop."""
     producer_id, epoch = await client.init_producer_id(None)
@@ -285,7 +397,7 @@ async def write_idempotently(
         writes = []
         for place in range(count):
             number += 1
-            write = Write(partition, b"%s.%d" % (value, place), incarnation, number)
+            write = Write(partition, b"%s.%d" % (value, place), incarnation, number, key=key(client.random))
             writes.append(client.history.written(write))
         try:
             await client.produce(writes, producer_id, epoch, sequences[partition], now_ms())
@@ -303,8 +415,10 @@ async def write_transactionally(
     partitions: list[Partition],
     values: Iterator[bytes],
     now_ms: Callable[[], int],
+    kind: TransactionKind | None = None,
 ) -> None:
     """Transactions over some partitions, committed or aborted at random, until told to stop."""
+    kind = kind or TransactionKind()
     number = 0
     while not client.is_stopping:
         try:
@@ -314,13 +428,23 @@ async def write_transactionally(
                 number += 1
                 name = f"{transactional_id}#{number}"
                 transaction = Transaction(name)
-                client.history.transactions.append(transaction)
+                if kind.is_judged_whole:
+                    client.history.transactions.append(transaction)
                 count = 1 + client.random.below(len(partitions))
                 start = client.random.below(len(partitions))
                 chosen = sorted({partitions[(start + place) % len(partitions)] for place in range(count)})
                 try:
                     epoch_after = await _one_transaction(
-                        client, transactional_id, producer_id, epoch, chosen, sequences, transaction, values, now_ms
+                        client,
+                        transactional_id,
+                        producer_id,
+                        epoch,
+                        chosen,
+                        sequences,
+                        transaction,
+                        values,
+                        now_ms,
+                        kind,
                     )
                 except Fatal:
                     if transaction.outcome is Outcome.OPEN:
@@ -345,6 +469,7 @@ async def _one_transaction(
     transaction: Transaction,
     values: Iterator[bytes],
     now_ms: Callable[[], int],
+    kind: TransactionKind,
 ) -> int:
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -357,14 +482,19 @@ async def _one_transaction(
             m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()
         ],
     )
-    await _add_partitions(client, transactional_id, add)
+    if not kind.is_modern:
+        await _add_partitions(client, transactional_id, add)
     for partition in partitions:
         value = next(values)
         place = sequences.get(partition, 0)
-        write = Write(partition, value, f"{transactional_id}/{producer_id}/{epoch}", place, transaction)
+        key = kind.key(client.random)
+        write = Write(partition, value, f"{transactional_id}/{producer_id}/{epoch}", place, transaction, key=key)
         client.history.written(write)
         await client.produce([write], producer_id, epoch, place, now_ms(), transactional_id)
         sequences[partition] = place + 1
+    offset = await _commit_offset(client, transactional_id, producer_id, epoch, kind)
+    if kind.dawdles and not client.random.below(4):  # meanwhile, segments are rolled and cleaned
+        await asyncio.sleep(3 * client.random.fraction())
     commit = client.random.below(3) > 0
     end = m.EndTxnRequest(transactional_id, producer_id, epoch, commit)
     transaction.outcome = Outcome.UNKNOWN
@@ -372,7 +502,27 @@ async def _one_transaction(
     if any(codes):
         raise Fatal(codes[0])
     transaction.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+    if offset is not None and kind.offsets is not None:
+        kind.offsets.ended(offset, is_committed=commit)
     return response.producer_epoch if response.producer_epoch >= 0 else epoch
+
+
+async def _commit_offset(
+    client: SimClient, transactional_id: str, producer_id: int, epoch: int, kind: TransactionKind
+) -> int | None:
+    """In some transactions, an offset of a group: TxnOffsetCommit, without AddOffsetsToTxn, as of KIP-890."""
+    book = kind.offsets
+    if book is None or client.random.below(2):
+        return None
+    offset = book.begin()
+    request = m.TxnOffsetCommitRequest
+    each = request.TxnOffsetCommitRequestPartition(book.partition[1], offset, -1, "")
+    topic = request.TxnOffsetCommitRequestTopic(book.partition[0], [each])
+    asked = request(transactional_id, book.group, producer_id, epoch, -1, "", None, [topic])
+    _, codes = await client.to_coordinator(0, book.group, asked, lambda r: [r.topics[0].partitions[0].error_code])
+    if any(codes):
+        raise Fatal(codes[0])
+    return offset
 
 
 async def _add_partitions(client: SimClient, transactional_id: str, request: m.AddPartitionsToTxnRequest) -> None:

@@ -48,6 +48,7 @@ class ConsumerMember:
         # All is said in a first heartbeat, and after one of which nothing was heard.
         self._says_all = True
         self._reported: set[Partition] = set()
+        self._held: set[Partition] = set()  # as the coordinator knows
         self.owned: dict[Partition, int] = {}  # and where it reads on
         self.positions: dict[Partition, int] = {}  # how far it ever committed
 
@@ -56,6 +57,7 @@ class ConsumerMember:
         while not self._client.is_stopping:
             self._lives += 1
             self._member_id = f"{self._client.name}-{self._lives}"
+            self._held.clear()
             self._start_over()
             vanishes = await self._live()
             if vanishes:
@@ -98,6 +100,9 @@ class ConsumerMember:
             topic_id = self._client.topic_ids.get(self._topic, bytes(16))
             indexes = sorted(index for _, index in owned)
             told = [kind.TopicPartitions(topic_id, indexes)] if indexes else []
+            for partition in sorted(self._held - owned):  # it got them, could not take them, and says so now
+                self._client.history.gives_up(self._group, partition, self._member_id)
+            self._held &= owned
         request = kind(
             self._group,
             self._member_id,
@@ -145,6 +150,7 @@ class ConsumerMember:
     def _give_up(self, partitions: set[Partition]) -> None:
         for partition in sorted(partitions):
             del self.owned[partition]
+            self._held.discard(partition)
             self._client.history.gives_up(self._group, partition, self._member_id)
 
     def _hold(self, partitions: set[Partition], sent_s: float) -> None:
@@ -153,6 +159,7 @@ class ConsumerMember:
         if address is None or not self._coordinates(address[0], self._group):
             return
         for partition in sorted(partitions):
+            self._held.add(partition)
             until_s = sent_s + SESSION_MS / 1000
             self._client.history.holds(self._group, partition, self._member_id, self._client.now_s(), until_s)
 

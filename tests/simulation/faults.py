@@ -14,7 +14,7 @@ from moldau.records.batch import ATTRIBUTES_AT
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 from tests.simulation.membership import Membership
-from tests.simulation.world import SimNode, World
+from tests.simulation.world import CLIENT_PORT, SimNode, World
 
 MEMBERSHIP = ("node joins", "node leaves", "new disk")
 
@@ -47,6 +47,13 @@ class Faults:
             "leader move": self._leader_move,
             "topic change": self._topic_change,
         }
+        if len(world.dirs) > 1:
+            every |= {
+                "dir fails": self._dir_fails,
+                "dir away": self._dir_away,
+                "replica move": self._replica_move,
+                "replica moves": self._replica_move,
+            }
         self.membership = Membership(world, self.counts)
         for change in MEMBERSHIP:
             every[change] = partial(self._membership, change)
@@ -235,6 +242,52 @@ class Faults:
             await self._try(m.DeleteTopicsRequest(topics=[gone], topic_names=[name], timeout_ms=1_000))
         if keeps:
             self.kept_topics.append(name)
+
+    def _data_dir(self) -> str:
+        """One without metadata: a node that loses those stops."""
+        return self._world.dirs[1 + self._random.below(len(self._world.dirs) - 1)]
+
+    async def _dir_fails(self, node: SimNode) -> None:
+        """While the node runs; the rest of it goes on. Then the disk is mended, and the node restarted."""
+        node.disk.fail(self._data_dir() + "/")
+        await asyncio.sleep(self._seconds(4.0))
+        if self._random.below(2):
+            await node.stop()
+        else:
+            node.crash(power_lost=False)
+        node.disk.heal()
+        await self._down_for_a_while(node)
+
+    async def _dir_away(self, node: SimNode) -> None:
+        """The node starts without one of its disks, and has it back after another restart."""
+        if self._random.below(2):
+            await node.stop()
+        else:
+            node.crash(power_lost=False)
+        node.disk.fail(self._data_dir())
+        await self._down_for_a_while(node)
+        await asyncio.sleep(self._seconds(5.0))
+        if self._random.below(2):
+            await node.stop()
+        else:
+            node.crash(power_lost=False)
+        node.disk.heal()
+        await self._down_for_a_while(node)
+
+    async def _replica_move(self, node: SimNode) -> None:
+        """Some of its replicas are to lie in another of its dirs."""
+        if node.node is None:
+            return
+        replicas = sorted((each.topic, each.index) for each in node.node.broker.replicas)
+        kind = m.AlterReplicaLogDirsRequest
+        topics = [
+            kind.AlterReplicaLogDirTopic(topic, [index]) for topic, index in replicas if not self._random.below(2)
+        ]
+        target = self._world.dirs[self._random.below(len(self._world.dirs))]
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(3.0):
+                request = kind([kind.AlterReplicaLogDir(target, topics)])
+                await self._admin.channels.call(node.host, CLIENT_PORT, request, timeout_ms=2_000)
 
     async def _try(self, request: Message) -> Any:
         """An operator's command: it may fail, and then it is not repeated."""

@@ -35,6 +35,7 @@ class Write:
     transaction: Transaction | None = None
     fate: Fate = Fate.UNKNOWN
     offset: int = -1
+    key: bytes | None = None
 
 
 @dataclass(slots=True)

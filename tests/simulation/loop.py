@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._turn = itertools.count()
         self._current = OF_THE_WORLD
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: dict[asyncio.Task[Any], Process] = {}
         self.events = 0
         self.failures: list[str] = []
 
@@ -118,7 +118,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             coro, loop=self, name=None if name is None else str(name), context=context
         )
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # those of killed processes stay pending
-        self.tasks.append(task)  # so that no `finally` of a dead process runs before the world has ended
+        self.tasks[task] = self._current  # so that no `finally` of a dead process runs before the world has ended
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -235,6 +235,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._current = spawning
         task.add_done_callback(functools.partial(self._ended, process), context=process.context)
         return task
+
+    def silent_deaths(self) -> list[str]:
+        """Tasks of running processes that ended with an error nobody took note of."""
+        found = []
+        for task, process in self.tasks.items():
+            if not process.is_alive:
+                continue
+            if task.done() and not task.cancelled() and task._log_traceback:
+                error = task.exception()
+                assert error is not None
+                where = "".join(traceback.format_exception(error)[-3:]).strip()
+                found.append(f"{task.get_coro()} ended silently: {where}")
+        return found
 
     def _ended(self, process: Process, task: asyncio.Task[Any]) -> None:
         if process.is_alive and not task.cancelled() and (error := task.exception()) is not None:

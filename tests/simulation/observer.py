@@ -11,7 +11,8 @@ from moldau.broker.quorum import MetadataQuorum
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.raft import VoterSet
 from moldau.records import CorruptBatch, check_crc, iter_batches
-from tests.simulation.world import World
+from tests.simulation.housekeeping import AGAIN, LOOSE
+from tests.simulation.world import SimNode, World
 from tests.support.sim_disk import SimDisk
 
 _EVERY_S = 0.15
@@ -27,6 +28,7 @@ class Observer:
         self._metadata: dict[int, int] = {}  # epoch of each committed offset
         self._partitions: dict[tuple[bytes, int], PartitionImage] = {}
         self._kept_by_majority = 0
+        self._marks: dict[tuple[object, ...], int] = {}
         world.history.on_acked.append(self._acknowledged)
 
     async def run(self) -> None:
@@ -40,6 +42,9 @@ class Observer:
                 continue
             broker = each.node.broker
             for partition in broker.replicas:
+                if partition.topic == LOOSE:
+                    continue
+                self._only_forward(each, partition)
                 if partition.is_leader:
                     key = (partition.topic_id, partition.index, partition.leader_epoch)
                     self._one("one leader per epoch", self._leaders, key, each.node_id)
@@ -53,9 +58,28 @@ class Observer:
                 self._majority_has_it(metadata)
                 self._leaders_were_in_sync(metadata.committed)
 
+    def _only_forward(self, node: SimNode, partition: Replica) -> None:
+        """The log start never goes back; nor does the last stable offset of one leader."""
+        log = partition.log
+        if log.is_offline:
+            return
+        life = (node.node_id, node.starts, node.disks, partition.topic_id, partition.index)
+        self._not_back("the log start never goes back", (*life, -1), log.log_start_offset, partition)
+        if partition.is_leader:
+            key = (*life, partition.leader_epoch)
+            self._not_back("the last stable offset never goes back", key, log.last_stable_offset, partition)
+
+    def _not_back(self, rule: str, key: tuple[object, ...], offset: int, partition: Replica) -> None:
+        before = self._marks.get(key, 0)
+        if offset < before:
+            self._world.history.violated(rule, f"{partition!r} on {key[0]}: {before}, then {offset}")
+        self._marks[key] = offset
+
     def _leaders_were_in_sync(self, image: ClusterImage) -> None:
         """Nobody is elected who was not known to have everything."""
         for topic, index, partition in image.partitions():
+            if topic.name == LOOSE:
+                continue  # there, anybody may lead
             before = self._partitions.get((topic.topic_id, index))
             self._partitions[topic.topic_id, index] = partition
             if before is None or partition.partition_epoch != before.partition_epoch + 1:
@@ -197,6 +221,8 @@ class Observer:
                 continue
             for partition in each.node.broker.replicas:
                 log = partition.log
+                if log.config.compact or partition.topic == AGAIN:
+                    continue  # each replica is cleaned at its own time; they are compared by reading them
                 data = bytearray()
                 offset = log.log_start_offset
                 while offset < log.high_watermark:

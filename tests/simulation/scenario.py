@@ -9,13 +9,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from moldau.wire import ErrorCode
 from moldau.wire import messages as m
-from tests.simulation.client import SimClient, read_all, read_on, write_idempotently, write_transactionally
+from tests.simulation.client import (
+    OffsetBook,
+    SimClient,
+    TransactionKind,
+    read_all,
+    read_on,
+    write_idempotently,
+    write_transactionally,
+)
 from tests.simulation.consumer_member import ConsumerMember
 from tests.simulation.faults import Faults
-from tests.simulation.group_member import GroupMember
+from tests.simulation.group_member import GroupMember, ask_coordinator
 from tests.simulation.history import Partition
+from tests.simulation.housekeeping import (
+    COMPACTED,
+    KEYS,
+    SETTINGS,
+    Compacted,
+    MadeAgain,
+    create_topic,
+    some_key,
+    write_loosely,
+)
 from tests.simulation.membership import MEMBERS_MIN
 from tests.simulation.observer import Observer
 from tests.simulation.scribe import Scribe
@@ -41,6 +58,8 @@ class Plan:
     consumers: int = 2  # of a group of the new protocol
     readers: bool = True
     scribe: bool = False  # somebody who changes metadata all the time
+    housekeeping: bool = False  # topics that are compacted, deleted, made again; see `housekeeping`
+    dirs: int = 1  # log dirs of each node
     kinds: tuple[str, ...] = ()
     power: bool = True
     # Of every node, on top of the world's own.
@@ -63,6 +82,9 @@ QUICK_ELECTIONS = (
 def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 20.0) -> Plan:
     """Worlds of three kinds, by turns: fixed voters; members that come and go; elections without end."""
     plan = Plan(nodes=nodes, trouble_s=trouble_s)
+    if seed % 2:  # every other one keeps house, and has fewer readers and groups for it
+        plan = replace(plan, housekeeping=True, dirs=1 + seed % 3, writers=1, readers=False)
+        plan = replace(plan, members=0) if seed % 4 == 1 else replace(plan, consumers=0)
     if nodes < MEMBERS_MIN or seed % 3 == 0:
         return plan
     if seed % 3 == 1:
@@ -90,21 +112,11 @@ def _values(name: str) -> Iterator[bytes]:
     return (f"{name}-{number}".encode() for number in count())
 
 
-async def create_topic(client: SimClient, name: str, partitions: int, replicas: int) -> None:
-    # A new segment every second or so: there are cold ones to rot, and to be read from.
-    config = m.CreateTopicsRequest.CreatableTopicConfig("segment.ms", "1500")
-    topic = m.CreateTopicsRequest.CreatableTopic(name, partitions, replicas, configs=[config])
-    while True:
-        response = await client.any_broker(m.CreateTopicsRequest(topics=[topic], timeout_ms=2_000))
-        if response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return
-        await asyncio.sleep(0.2)
-
-
 class _Run:
     def __init__(self, seed: int, plan: Plan) -> None:
         self.plan = plan
-        self.world = World(seed, plan.nodes, dict(plan.settings), spare_nodes=plan.spare_nodes)
+        settings = dict(SETTINGS if plan.housekeeping else ()) | dict(plan.settings)
+        self.world = World(seed, plan.nodes, settings, spare_nodes=plan.spare_nodes, dirs=plan.dirs)
         self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=plan.power and plan.nodes > 1)
         self.observer = Observer(self.world)
         self.votes = VoteWitness(
@@ -123,6 +135,9 @@ class _Run:
         self.is_troubled = True
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
+        self.compacted = Compacted(self.world.history, [(KEYS, 0), (KEYS, 1)])
+        self.again = MadeAgain(self.world.client("owner"), min(3, plan.nodes), self._now_ms)
+        self.offsets = OffsetBook("transactional", self.partitions[0])
 
     async def main(self) -> None:
         world = self.world
@@ -134,7 +149,11 @@ class _Run:
                 node.start()
         admin = world.client("admin")
         async with asyncio.timeout(CATCH_UP_S):
-            await create_topic(admin, "events", self.plan.partitions, min(3, self.plan.nodes))
+            # A new segment every second or so: there are cold ones to rot, and to be read from.
+            replicas = min(3, self.plan.nodes)
+            await create_topic(admin, "events", self.plan.partitions, replicas, {"segment.ms": "1500"})
+            if self.plan.housekeeping:
+                await create_topic(admin, KEYS, len(self.compacted.partitions), replicas, COMPACTED)
         watching = world.spawn("observer", self.observer.run)
         self._start_clients()
         await self.faults.run(self.plan.trouble_s)
@@ -163,6 +182,8 @@ class _Run:
                     client, client.name, self.partitions, _values(client.name), self._now_ms
                 ),
             )
+        if self.plan.housekeeping:
+            self._start_housekeeping()
         if self.plan.scribe:
             self.readers.append(self.scribe.client)
             self._spawn(self.scribe.client, self.scribe.run)
@@ -183,6 +204,30 @@ class _Run:
                 client = world.client(f"r{partition[1]}{'c' if committed else 'u'}")
                 self.readers.append(client)
                 self._spawn(client, lambda client=client, p=partition, c=committed: read_on(client, p, committed=c))
+
+    def _start_housekeeping(self) -> None:
+        world, where = self.world, self.compacted.partitions
+        client = world.client("wk")
+        self.writers.append(client)
+        self._spawn(client, lambda: write_idempotently(client, where, _values("wk"), self._now_ms, key=some_key))
+        producer = world.client("tk")
+        kind = TransactionKind(
+            is_modern=bool(world.random.below(2)),
+            key=some_key,
+            is_judged_whole=False,
+            dawdles=True,
+            offsets=self.offsets,
+        )
+        self.writers.append(producer)
+        self._spawn(producer, lambda: write_transactionally(producer, "tk", where, _values("tk"), self._now_ms, kind))
+        watcher = world.client("watcher")
+        self.readers.append(watcher)
+        self._spawn(watcher, lambda: self.compacted.watch(watcher))
+        self.readers.append(self.again.client)
+        self._spawn(self.again.client, self.again.run)
+        loose = world.client("loose")
+        self.writers.append(loose)
+        self._spawn(loose, lambda: write_loosely(loose, self._now_ms))
 
     def _spawn(self, client: SimClient, make) -> None:  # type: ignore[no-untyped-def]  # a lambda per client
         self.tasks.append(self.world.spawn(client.name, make))
@@ -248,12 +293,57 @@ class _Run:
             self.world.history.violated("after trouble, everything works again", "the final read did not end")
             return
         self.world.history.judge(final, committed)
+        if self.plan.housekeeping:
+            await self._judge_housekeeping()
         await self._until(self.observer.everybody_in_sync, "replicas are in sync at the end")
         self.observer.compare_replicas()
         self.observer.compare_images(self.faults.kept_topics)
         for node in self.world.members:
             if node.node is not None:
                 self.scribe.judge(node.node_id, node.node.broker.image)
+
+    async def _judge_housekeeping(self) -> None:
+        """Every replica is looked at, by reading it."""
+        reader = self.world.client("inspector")
+        try:
+            async with asyncio.timeout(CATCH_UP_S):
+                for partition in self.compacted.partitions:
+                    for node_id in self._replicas(partition):
+                        for committed in (False, True):
+                            while not await self.compacted.check(
+                                reader, partition, committed=committed, node_id=node_id
+                            ):
+                                await asyncio.sleep(0.1)
+                for partition in self.again.current_partitions:
+                    for each in (None, *self._replicas(partition)):
+                        while not await self.again.check(partition, each):
+                            await asyncio.sleep(0.1)
+                await self._judge_offsets(reader)
+        except TimeoutError:
+            self.world.history.violated("after trouble, everything works again", "housekeeping was not read")
+
+    def _replicas(self, partition: Partition) -> list[int | None]:
+        newest = self.world.newest(*partition)
+        return [] if newest is None else [None, *newest.replicas]
+
+    async def _judge_offsets(self, client: SimClient) -> None:
+        """What was committed in transactions is there; what was aborted is not."""
+        book = self.offsets
+        kind = m.OffsetFetchRequest
+        await client.refresh([book.partition[0]])
+        topics = [kind.OffsetFetchRequestTopics(book.partition[0], client.topic_ids[book.partition[0]], [0])]
+        asked = kind(groups=[kind.OffsetFetchRequestGroup(book.group, None, -1, topics)], require_stable=True)
+        while True:
+            answer = await ask_coordinator(client, book.group, asked)
+            found = None if answer is None or answer.groups[0].error_code else answer.groups[0].topics[0].partitions[0]
+            if found is not None and not found.error_code:
+                break
+            await asyncio.sleep(0.1)
+        if found.committed_offset < book.committed or found.committed_offset in book.aborted:
+            self.world.history.violated(
+                "offsets are committed with their transaction",
+                f"{book.group}: {book.committed} was committed, found {found.committed_offset}",
+            )
 
 
 def play(seed: int, plan: Plan | None = None) -> Verdict:

@@ -17,6 +17,25 @@ _DELAY_S = 0.002
 _LONG_DELAY_S = 0.4
 
 
+class _Turn:
+    """Whose it is: a job's, or (None) the loop's."""
+
+    job: _Job | None = None
+
+
+class StepLock:
+    """Stands for `threading.Lock` in code that jobs and the loop share: nobody stops while he holds it, so nobody ever
+    waits for it."""
+
+    def __enter__(self) -> None:
+        if _Turn.job is not None:
+            _Turn.job.locks += 1
+
+    def __exit__(self, *_: object) -> None:
+        if _Turn.job is not None:
+            _Turn.job.locks -= 1
+
+
 class Died(BaseException):
     """The process has ended, and with it the job."""
 
@@ -24,7 +43,7 @@ class Died(BaseException):
 class _Job:
     """One piece of work on its thread. The loop calls `go_on`, which returns when the job stops or has ended."""
 
-    __slots__ = ("_here", "_there", "_thread", "_work", "error", "is_dead", "is_over", "result")
+    __slots__ = ("_here", "_there", "_thread", "_work", "error", "is_dead", "is_over", "locks", "result")
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
@@ -35,6 +54,7 @@ class _Job:
         self.error: Exception | None = None
         self.is_over = False
         self.is_dead = False
+        self.locks = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -52,8 +72,10 @@ class _Job:
             self._here.release()
 
     def go_on(self) -> None:
+        _Turn.job = self
         self._there.release()
         self._here.acquire()
+        _Turn.job = None
         if self.is_over:
             self._thread.join()
 
@@ -72,7 +94,6 @@ class Steps:
         """One disk operation in `one_in` of a job that is cut is a place where it stops."""
         self._random = random
         self._one_in = one_in
-        self._running: _Job | None = None
         self._stopped: dict[int, _Job] = {}
         self._later: Callable[[float, Callable[[], None]], None]
         self.is_dead = False
@@ -93,9 +114,7 @@ class Steps:
 
         def turn() -> None:
             self._stopped.pop(id(job), None)
-            self._running = job
             job.go_on()
-            self._running = None
             if job.is_over:
                 done(job.result, job.error)
                 return
@@ -107,17 +126,13 @@ class Steps:
 
         turn()
 
-    def at_disk(self, path: str) -> None:
+    def at_disk(self, _: str) -> None:
         """The disk is about to be used. A job may have to wait here; nothing else does."""
         if self.is_dead:
             raise Died
-        job = self._running
-        if job is None or path.endswith(("-checkpoint", "-checkpoint.tmp")):
-            return  # checkpoints are written under a lock, for which the loop would wait
-        if self._random.below(self._one_in) == 0:
-            self._running = None
+        job = _Turn.job
+        if job is not None and not job.locks and self._random.below(self._one_in) == 0:
             job.stop()
-            self._running = job
 
     def die(self) -> None:
         """The process has ended: what its jobs had still to do is not done."""

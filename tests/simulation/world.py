@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from moldau.broker.config import load_broker_config, standalone_settings
 from moldau.broker.node import Node
@@ -21,7 +23,7 @@ from tests.simulation.client import SimClient
 from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
-from tests.simulation.steps import Steps
+from tests.simulation.steps import StepLock, Steps
 from tests.support.sim_disk import SimDisk
 
 _OFFSETS = "__consumer_offsets"
@@ -178,9 +180,17 @@ class InlineExecutor:
 
 class World:
     def __init__(
-        self, seed: int, nodes: int = 3, settings: Mapping[str, str] | None = None, *, spare_nodes: int | None = None
+        self,
+        seed: int,
+        nodes: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        spare_nodes: int | None = None,
+        dirs: int = 1,
     ) -> None:
-        """With `spare_nodes`, voters are not fixed, and so many nodes more may join them."""
+        """With `spare_nodes`, voters are not fixed, and so many nodes more may join them. `dirs`: log dirs per node."""
+        # The first has the metadata.
+        self.dirs = ["/data", *(f"/data{number}" for number in range(2, dirs + 1))]
         self.seed = seed
         self._settings = dict(settings or {})
         self.random = SeededRandom(seed)
@@ -206,7 +216,13 @@ class World:
         if len(self.nodes) == 1:
             return standalone_settings(node.host, CLIENT_PORT, "/data") | _SMALL
         listeners = f"PLAINTEXT://{node.host}:{CLIENT_PORT},CONTROLLER://{node.host}:{CONTROLLER_PORT}"
-        own = {"node.id": str(node.node_id), "listeners": listeners, "log.dirs": "/data", **self._quorum_settings(node)}
+        own = {
+            "node.id": str(node.node_id),
+            "listeners": listeners,
+            "log.dirs": ",".join(self.dirs),
+            "metadata.log.dir": self.dirs[0],
+            **self._quorum_settings(node),
+        }
         return _SMALL | _CLUSTER | self._settings | own
 
     def _quorum_settings(self, node: SimNode) -> dict[str, str]:
@@ -297,7 +313,9 @@ class World:
         node.in_repair = True
         while any(self._is_in_sync(node.node_id, partition)):
             await asyncio.sleep(0.1)
-        node.disk.remove_tree(f"/data/{partition[0]}-{partition[1]}")
+        for folder in [f"{path}/{partition[0]}-{partition[1]}" for path in self.dirs]:
+            if node.disk.exists(folder):
+                node.disk.remove_tree(folder)
         node.in_repair = False
         if not node.is_up:
             node.start()
@@ -315,8 +333,9 @@ class World:
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run to the end; failures nobody handled are violations too."""
         try:
-            return self.loop.run_until_complete(main)
+            with patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)):
+                return self.loop.run_until_complete(main)
         finally:
-            for failure in self.loop.failures:
+            for failure in [*self.loop.failures, *self.loop.silent_deaths()]:
                 self.history.violated("no node fails by itself", failure)
             self.loop.close()
