@@ -321,3 +321,64 @@ def never_end_sessions() -> Iterator[None]:
 
     with patch.object(consumer_heartbeat, "restart_session", lambda *_: None):
         yield
+
+
+# -- housekeeping
+
+
+def compact_beyond_the_last_stable_offset() -> Iterator[None]:
+    """Values of open transactions cost their keys the committed ones (A1)."""
+    from moldau.log import cleanable
+
+    def up_to_active(log: Any, *_: Any) -> int:
+        return int(log.active_segment.base_offset)
+
+    with patch.object(cleanable, "_first_uncleanable", up_to_active):
+        yield
+
+
+def inherit_checkpoints() -> Iterator[None]:
+    """A topic that is made again begins with what the checkpoints say of the former one (A2)."""
+    from moldau.log.log_dir import LogDir
+
+    with patch.object(LogDir, "forget", lambda *_: None):
+        yield
+
+
+def outlive_incarnations() -> Iterator[None]:
+    """A job goes on with a log that was deleted, cut or moved meanwhile (A5)."""
+    from moldau.log.incarnation import Incarnation
+
+    with patch.object(Incarnation, "end", lambda *_: None):
+        yield
+
+
+def make_replicas_anew() -> Iterator[None]:
+    """What lay in a dir that is away is made again, empty, in another (A12)."""
+    from moldau.broker.replicas import ReplicaManager
+    from moldau.log.errors import StorageError
+
+    dir_of = ReplicaManager._dir_of
+
+    def anywhere(self: Any, *args: Any) -> str | None:
+        try:
+            return dir_of(self, *args)
+        except StorageError:
+            return None
+
+    def any_epoch(logs: Any, _: Any) -> int:
+        return max((each.broker_epoch or -1 for each in logs.online_dirs), default=-1)
+
+    with (
+        patch.object(ReplicaManager, "_dir_of", anywhere),
+        patch("moldau.broker.node.clean_shutdown_epoch", any_epoch),
+    ):
+        yield
+
+
+def lose_unclean_replicas() -> Iterator[None]:
+    """Recovery takes whatever is missing between two segments for a loss (A3), and the cleaner leaves such gaps."""
+    from moldau.log.recovery import _Opening
+
+    with patch.object(_Opening, "_is_loss", lambda self, end, following: following != end):
+        yield
