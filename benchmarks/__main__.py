@@ -24,6 +24,7 @@ ROOMS = {
     "broker": "The broker beside Apache Kafka",
     "coordinators": "Groups and transactions beside Apache Kafka",
     "cluster": "Three nodes beside three of Apache Kafka",
+    "toolkit": "The toolkit beside plain confluent-kafka, aiokafka and FastStream",
     "spark": "Spark on topics beside Spark's own Kafka connector",
 }
 

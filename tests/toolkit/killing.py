@@ -26,6 +26,7 @@ class Members:
         self._failing = "failing" if failing else "steady"
         self._count = 0
         self.running: list[subprocess.Popen[bytes]] = []
+        self._journals: dict[int, Path] = {}
         self.killed = 0
 
     def start(self) -> None:
@@ -34,15 +35,22 @@ class Members:
         command = [sys.executable, "-m", "tests.toolkit.members", *self._arguments, str(journal), self._failing]
         log = (self._folder / f"member-{self._count}.log").open("wb")
         with log:
-            self.running.append(subprocess.Popen(command, stdout=log, stderr=log))
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.running.append(process)
+        self._journals[process.pid] = journal
 
     def kill(self) -> None:
         process = self.running.pop(random.randrange(len(self.running)))
         process.kill()
         process.wait()
+        del self._journals[process.pid]
         self.killed += 1
 
     def stop(self) -> list[int]:
+        deadline = time.monotonic() + 40
+        while not all(journal.exists() for journal in self._journals.values()):  # who has just begun knows no signals
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.02)
         for process in self.running:
             process.terminate()
         codes = [process.wait(60) for process in self.running]

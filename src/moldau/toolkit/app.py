@@ -254,8 +254,8 @@ class App:
 
     async def serve(self, *, signals: bool = True) -> None:
         """The same inside a running event loop."""
-        await self.start()
         with _signals(self._on_signal) if signals else contextlib.nullcontext():
+            await self.start()
             try:
                 await self.until_stopping()
             finally:
@@ -399,8 +399,8 @@ class App:
         self._stopping = self._hurry = None
 
     def _on_signal(self) -> None:
-        assert self._stopping is not None
-        assert self._hurry is not None
+        if self._stopping is None or self._hurry is None:
+            return  # it has stopped
         if self._stopping.is_set():
             log.warning("stopping at once: what is running is cancelled, and will be repeated")
             self._hurry.set()

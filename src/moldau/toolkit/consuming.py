@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -264,6 +263,10 @@ class ConsumerThread:
             self._poll()
 
     def _poll(self) -> None:
+        # What has been fetched comes at once; only if there is nothing, wait. Each call may wait for the interpreter.
+        if messages := self._consumer.consume(self._batch_size, 0):
+            self._take(messages)
+            return
         self._is_polling = True
         try:
             first = self._consumer.poll(_POLL_S)
@@ -271,30 +274,35 @@ class ConsumerThread:
             return
         finally:
             self._is_polling = False
-        self._take(first)
+        if first is not None:
+            self._take([first])
 
     def _yield(self) -> None:
         """End the running poll. Not a `consume`: it would throw away what it has read; and there it has no timeout."""
         if self._is_polling:
             raise _Yield
 
-    def _take(self, first: Message | None) -> None:
-        if first is None:
-            return
-        messages = [first, *self._consumer.consume(self._batch_size - 1, 0)]
-        for where, run in groupby(messages, _where):
-            records: list[Message] = []
-            for message in run:
-                if (error := message.error()) is None:
-                    records.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self._hand(where, records)
-                    records = []
-                    if (generation := self._generations.get(where)) is not None:
-                        self._post(Reached(where, generation, message.offset() or 0))
-                else:
-                    self._on_error(where, error)
+    def _take(self, messages: Sequence[Message]) -> None:
+        """Hand records over, partition by partition."""
+        records: list[Message] = []
+        topic: str | None = None
+        index: int | None = None
+        for message in messages:
+            if message.partition() != index or message.topic() != topic:
+                self._hand((topic or "", index or 0), records)
+                topic, index, records = message.topic(), message.partition(), []
+            error = message.error()
+            if error is None:
+                records.append(message)
+                continue
+            where = (topic or "", index or 0)
             self._hand(where, records)
+            records = []
+            if error.code() != KafkaError._PARTITION_EOF:
+                self._on_error(where, error)
+            elif (generation := self._generations.get(where)) is not None:
+                self._post(Reached(where, generation, message.offset() or 0))
+        self._hand((topic or "", index or 0), records)
 
     def _hand(self, where: Where, records: Sequence[Message]) -> None:
         generation = self._generations.get(where)
@@ -510,13 +518,6 @@ class ConsumerThread:
             where: positions.END for where, offset in offsets.items() if offset < 0 and when[where] != positions.END
         }
         return offsets | (self.offsets_at(late) if late else {})
-
-
-def _where(message: Message) -> Where:
-    topic, index = message.topic(), message.partition()
-    assert topic is not None  # a consumer's message has both
-    assert index is not None
-    return topic, index
 
 
 def _anchored(start: Start) -> str:

@@ -10,9 +10,10 @@ deadline; what is finished is committed; the group is left. What was cancelled i
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("moldau.toolkit")
 
-Hook = Callable[[list[Where]], Awaitable[None] | None]
+Hook = Callable[[list[Where]], Any]
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class GroupSettings:
     reset: Reset
     commit_ms: int
     drain_ms: int
-    batch_size: int = 500
+    batch_size: int = 2_000
     refresh_s: float = 30.0
 
 
@@ -428,7 +429,7 @@ class Group:
         for hook in hooks:
             try:
                 result = hook(wheres)
-                if result is not None:
+                if inspect.isawaitable(result):
                     await result
             except Exception:  # the user's code; the group goes on
                 log.exception("a hook failed")

@@ -109,6 +109,7 @@ class HandlerRuntime:
         self._threads = DaemonThreads(spec.options.workers, "moldau-handler")
         self._timer: tuple[float, Cancellable] | None = None
         self._is_over = False
+        self._only_call: Callable[[Any], Awaitable[Any]] = _nothing
         self.on_idle: Callable[[], None] = lambda: None
 
     # Told by the group.
@@ -176,11 +177,61 @@ class HandlerRuntime:
 
     # Workers.
 
+    def _is_simple(self) -> bool:
+        """Whether every record of the handler's topics is decoded, handed over and finished, and nothing else."""
+        options, functions = self.options, self.dispatch.functions
+        return (
+            len(functions) == 1
+            and functions[0].is_async
+            and functions[0].value_name is not None
+            and not functions[0].wants_message
+            and self.dispatch.codec.decode_with_headers is None
+            and self.breaker is None
+            and self.around.note is None
+            and (options.commit, options.batch, options.timeout_ms, options.to) == ("after", None, None, None)
+            and not options.around
+        )
+
+    async def _work_simply(self, worker: Worker) -> None:
+        """What `_work` does, for handlers that need nothing special: no call and no object more than necessary."""
+        loop = asyncio.get_running_loop()
+        scheduler, counts = self.main.scheduler, self.counts
+        take, finished, decode, call = scheduler.take, scheduler.finished, self.dispatch.codec.decode, self._only_call
+        monotonic_ms = self.around.time.monotonic_ms
+        now, began, count = monotonic_ms(), loop.time(), 0
+        while (entry := take(now)) is not None:
+            data = entry.raw.value()
+            worker.entries, worker.since_ms = (entry,), now
+            if data is None:
+                await self._handle_safely(worker, self.main, (entry,))
+            else:
+                try:
+                    await call(decode(data))
+                except SchemaMissing:
+                    await self._handle_safely(worker, self.main, (entry,))
+                except BaseException as error:
+                    await self._handle_safely(worker, self.main, (entry,), error)
+                else:
+                    counts.handled += 1
+                    if not finished(entry):
+                        counts.dropped += 1
+            worker.entries = ()
+            count += 1
+            if not count % _LOOK_EVERY:
+                now = monotonic_ms()
+                if loop.time() - began > _SLICE_S:
+                    await asyncio.sleep(0)
+                    began = loop.time()
+
     async def _work(self, worker: Worker) -> None:
+        is_simple = self._is_simple()
+        if is_simple:
+            self._only_call = self.dispatch.functions[0].call
         loop = asyncio.get_running_loop()
         began, count = loop.time(), 0
-        handle = self._handle_batch if self.options.batch is not None else self._handle
         while True:
+            if is_simple:
+                await self._work_simply(worker)
             found = self._take()
             if found is None:
                 await self._rest()
@@ -189,26 +240,35 @@ class HandlerRuntime:
             lane, entries = found
             worker.entries = entries
             worker.since_ms = self.around.time.monotonic_ms()
-            try:
-                await handle(lane, entries)
-            except asyncio.CancelledError:
-                for entry in entries:
-                    lane.scheduler.cancelled(entry)
-                if self._is_over or not worker.is_abandoned:
-                    raise
-                worker.is_abandoned = False
-                worker.task.uncancel()
-                self.counts.dropped += len(entries)
-            except BaseException as error:  # the handler's SystemExit, or our own mistake: the app ends with it
-                for entry in entries:
-                    lane.scheduler.cancelled(entry)
-                self.around.fail(error)
-            finally:
-                worker.entries = ()
+            await self._handle_safely(worker, lane, entries)
             count += 1
             if count % _LOOK_EVERY == 0 and loop.time() - began > _SLICE_S:
                 await asyncio.sleep(0)
                 began = loop.time()
+
+    async def _handle_safely(
+        self, worker: Worker, lane: Lane, entries: Sequence[Entry], error: BaseException | None = None
+    ) -> None:
+        """Handle entries (or what the handler raised), and report them whatever happens."""
+        try:
+            if self.options.batch is not None:
+                await self._handle_batch(lane, entries)
+            else:
+                await self._handle(lane, entries[0], error)
+        except asyncio.CancelledError:
+            for entry in entries:
+                lane.scheduler.cancelled(entry)
+            if self._is_over or not worker.is_abandoned:
+                raise
+            worker.is_abandoned = False
+            worker.task.uncancel()
+            self.counts.dropped += len(entries)
+        except BaseException as failure:  # the handler's SystemExit, or our own mistake: the app ends with it
+            for entry in entries:
+                lane.scheduler.cancelled(entry)
+            self.around.fail(failure)
+        finally:
+            worker.entries = ()
 
     async def _rest(self) -> None:
         self._set_timer()
@@ -275,14 +335,15 @@ class HandlerRuntime:
 
     # One record.
 
-    async def _handle(self, lane: Lane, entries: Sequence[Entry]) -> None:
-        (entry,) = entries
+    async def _handle(self, lane: Lane, entry: Entry, raised: BaseException | None) -> None:
         scheduler = lane.scheduler
         mode = self.options.commit
         if mode == "auto":
             scheduler.acknowledged(entry)
         try:
             message = None
+            if raised is not None:
+                raise raised  # noqa: TRY301  as if the call had been made here
             if lane.level is not None and letters.group_of(headers_of(entry.raw)) not in (self.around.group, None):
                 scheduler.finished(entry)  # a retry of another group that shares the topic
                 return
@@ -501,6 +562,10 @@ class HandlerRuntime:
                 self.counts.handled += entry.failure is None
         lane.scheduler.batch_ended(entries, again)
         self._set_timer()
+
+
+async def _nothing(_: Any) -> None:
+    """Stands in until the handler is known."""
 
 
 def _wrapped(around: Any, message: Message, call: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:

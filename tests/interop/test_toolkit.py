@@ -1,0 +1,45 @@
+"""The toolkit's own tests, on Apache Kafka; and its members killed again and again, on both brokers."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.interop.apache_kafka import ApacheKafka
+from tests.support.broker_process import BrokerProcess
+from tests.toolkit.killing import check_journals, check_order, run_killing
+
+FOLDER = Path(__file__).parents[1] / "toolkit"
+FILES = ["test_app.py", "test_rebalances.py", "test_producer.py", "test_tools.py", "test_bad_luck.py"]
+
+
+@pytest.mark.timeout(600)
+def test_the_whole_suite_on_apache_kafka(apache_kafka: ApacheKafka) -> None:
+    environment = os.environ | {"TOOLKIT_BOOTSTRAP": apache_kafka.bootstrap_servers}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *(str(FOLDER / name) for name in FILES)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=590, check=False)
+    assert done.returncode == 0, done.stdout[-6_000:]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("kind", ["apache_kafka", "moldau"])
+@pytest.mark.parametrize("failing", [False, True])
+def test_members_killed_a_hundred_times(
+    kind: str, failing: bool, request: pytest.FixtureRequest, fresh_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    server: ApacheKafka | BrokerProcess = request.getfixturevalue(kind)
+    topic = fresh_topic("numbers")
+    members = run_killing(
+        server.bootstrap_servers, topic, topic, tmp_path, records=60_000, kills=100, failing=failing, seed=7
+    )
+    try:
+        assert members.stop() == [0, 0], members.logs()
+    finally:
+        members.end()
+    check_journals(tmp_path)
+    if not failing:
+        check_order(tmp_path)
