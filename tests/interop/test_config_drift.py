@@ -488,6 +488,15 @@ def as_kafka_shows(entry: ConfigEntry) -> dict[str, Any]:
     return shown
 
 
+def with_our_default(entry: dict[str, Any]) -> dict[str, Any]:
+    """What Kafka shows, with our default where that is another one on purpose."""
+    ours = OUR_DEFAULTS.get((entry["name"], entry["value"]))
+    if ours is None:
+        return entry
+    synonyms = [[name, ours if name == entry["name"] else value, *rest] for name, value, *rest in entry["synonyms"]]
+    return entry | {"value": ours, "synonyms": synonyms}
+
+
 def test_descriptions_are_kafkas_field_by_field() -> None:
     cases = list(itertools.product(SCENARIOS, RESOURCES))
     questions = [
@@ -501,7 +510,7 @@ def test_descriptions_are_kafkas_field_by_field() -> None:
         theirs = {entry["name"]: entry for entry in kafka["ok"]}
         assert ours.keys() == theirs.keys()
         for key, entry in ours.items():
-            assert entry == theirs[key], (resource, key)
+            assert entry == with_our_default(theirs[key]), (resource, key)
 
 
 OPERATIONS: list[tuple[str, dict[str, str], list[Change]]] = [

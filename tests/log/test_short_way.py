@@ -4,8 +4,6 @@ import pytest
 
 from moldau.log import LogConfig, LogContext, PartitionLog
 from moldau.log.errors import RecordTooLarge, StorageError
-from moldau.records import read_header
-from moldau.records.batch import HEADER, renew_crc
 from tests.log.helpers import START_MS, batch, read_records, sim_log, values
 from tests.support.sim_disk import SimDisk
 
@@ -125,12 +123,13 @@ def test_the_next_epoch(log: PartitionLog) -> None:
 
 
 def test_offsets_that_do_not_fit_into_the_segment(log: PartitionLog) -> None:
-    for _ in range(2):
-        many = batch([b"counted, but not there"])
-        HEADER.pack_into(many, 0, *read_header(many)._replace(last_offset_delta=2**31 - 100, record_count=2**31 - 99))
-        renew_crc(many, 0)
-        log.append_as_leader(many, EPOCH)
-    assert [segment.base_offset for segment in log.segments] == [0, 5 + 2**31 - 99]
+    """Only a gap makes them so far apart, as compaction and a follower of a compacted log leave it."""
+    last = 2**31 - 2
+    log.append_as_follower(bytes(batch([b"far"], base_offset=last, leader_epoch=EPOCH)))
+    append(log)  # the last offset that fits
+    assert [segment.base_offset for segment in log.segments] == [0]
+    append(log)
+    assert [segment.base_offset for segment in log.segments] == [0, last + 2]
 
 
 def test_followers_do_not_settle_for_leaders(log: PartitionLog) -> None:

@@ -317,6 +317,16 @@ func (t *tour) configs() (map[string]any, error) {
 	if _, err := changed.On(t.topic, nil); err != nil {
 		return nil, err
 	}
+	// A broker answers from its own view of the cluster, which may be a moment behind what the controller has committed.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		line, err := t.describedConfigs()
+		if err != nil || strings.HasPrefix(line["max.message.bytes"].(string), size) || time.Now().After(deadline) {
+			return line, err
+		}
+	}
+}
+
+func (t *tour) describedConfigs() (map[string]any, error) {
 	described, err := t.admin.DescribeTopicConfigs(t.ctx, t.topic)
 	if err != nil {
 		return nil, err
@@ -325,7 +335,7 @@ func (t *tour) configs() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	line := map[string]any{}
+	line := map[string]any{"max.message.bytes": ""}
 	for _, config := range resource.Configs {
 		if config.Key == "max.message.bytes" || config.Key == "retention.ms" || config.Key == "segment.bytes" {
 			line[config.Key] = fmt.Sprintf("%s %s", config.MaybeValue(), config.Source)

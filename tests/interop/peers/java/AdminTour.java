@@ -38,6 +38,9 @@ final class AdminTour {
     // Recent, so that retention leaves the records alone; printed relative to this, so that runs can be compared.
     private static final long FIRST_TIMESTAMP_MS = System.currentTimeMillis();
 
+    private static final int TRIES = 400;
+    private static final long PAUSE_MS = 50;
+
     private interface Step {
         void run(ObjectNode out) throws ExecutionException, InterruptedException;
     }
@@ -159,6 +162,11 @@ final class AdminTour {
                 new AlterConfigOp(new ConfigEntry("retention.ms", ""), AlterConfigOp.OpType.DELETE));
         admin.incrementalAlterConfigs(Map.of(resource, set)).all().get();
         Config changed = config();
+        // A broker answers from its own view of the cluster, which may be a moment behind what the controller has.
+        for (int tries = 0; !"2000000".equals(changed.get("max.message.bytes").value()) && tries < TRIES; tries++) {
+            Thread.sleep(PAUSE_MS);
+            changed = config();
+        }
         for (String name : List.of("max.message.bytes", "cleanup.policy", "retention.ms")) {
             out.put(name, changed.get(name).value() + " " + changed.get(name).source());
         }
@@ -168,9 +176,18 @@ final class AdminTour {
         admin.incrementalAlterConfigs(Map.of(resource, back)).all().get();
     }
 
+    private int partitionCount() throws ExecutionException, InterruptedException {
+        return admin.describeTopics(Set.of(topic)).allTopicNames().get().get(topic).partitions().size();
+    }
+
     private void createPartitions(ObjectNode out) throws ExecutionException, InterruptedException {
         admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
-        out.put("partitions", admin.describeTopics(Set.of(topic)).allTopicNames().get().get(topic).partitions().size());
+        int found = partitionCount();
+        for (int tries = 0; found < 3 && tries < TRIES; tries++) {
+            Thread.sleep(PAUSE_MS);
+            found = partitionCount();
+        }
+        out.put("partitions", found);
         expectFailure(out, () -> admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(1))).all().get());
     }
 

@@ -126,8 +126,17 @@ async function admin() {
       const configEntries = [{ name: "max.message.bytes", value: "2000000" }];
       await connection.alterConfigs({ validateOnly: false, resources: [{ ...resource, configEntries }] });
       const names = ["max.message.bytes", "retention.ms"];
-      const described = await connection.describeConfigs({ resources: [{ ...resource, configNames: names }], includeSynonyms: false });
-      const entries = described.resources[0].configEntries;
+      const describe = async () => {
+        const described = await connection.describeConfigs({ resources: [{ ...resource, configNames: names }], includeSynonyms: false });
+        return described.resources[0].configEntries;
+      };
+      // A broker answers from its own view of the cluster, which may be a moment behind what the controller has.
+      const shown = (found) => found.some((e) => e.configName === "max.message.bytes" && e.configValue === "2000000");
+      let entries = await describe();
+      for (let tries = 0; !shown(entries) && tries < 400; tries++) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        entries = await describe();
+      }
       return Object.fromEntries(entries.map((e) => [e.configName, `${e.configValue} ${e.configSource}`]).sort());
     },
     create_partitions: async () => ({
