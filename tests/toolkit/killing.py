@@ -48,7 +48,8 @@ class Members:
 
     def stop(self) -> list[int]:
         deadline = time.monotonic() + 40
-        while not all(journal.exists() for journal in self._journals.values()):  # who has just begun knows no signals
+        # Who has just begun knows no signals yet.
+        while not all(journal.exists() and journal.stat().st_size for journal in self._journals.values()):
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.02)
         for process in self.running:

@@ -32,6 +32,7 @@ def main(bootstrap: str, group: str, topic: str, journal: str, failing: str) -> 
         commit_every="20ms",
         consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300},
     )
+    app.on_start(lambda: os.write(out, b"started\n"))
     app.on_assigned(lambda wheres: os.write(out, f"assigned {len(wheres)}\n".encode()))
 
     @app.handler(topic, workers=8, retry=Retry(now=2, backoff="1ms", later=["50ms"]), dead_letter=True)

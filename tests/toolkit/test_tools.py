@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.toolkit import App, Retry, TestApp
+from moldau.toolkit import App, OpenTelemetry, Retry, TestApp
 from moldau.toolkit.dead_letters import by_reason, find_letter, letters_in, redrive
 from moldau.toolkit.errors import ToolkitError
 from moldau.toolkit.lag import Judgement, LagMonitor, PartitionLag, Sample, command_alert, judge, trend
@@ -121,6 +122,28 @@ def test_the_story_of_a_message(bootstrap: str, fresh: Fresh) -> None:
     assert steps[-1].details["to"] == f"{orders}-dlt"
     assert "dead-lettered" in moldau(bootstrap, "trace", message, "--topic", topic)
     assert "nothing is noted" in moldau(bootstrap, "trace", "unknown", "--topic", topic, code=1)
+
+
+def test_opentelemetrys_context_travels(bootstrap: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the library, which is not among our dependencies."""
+    orders, bills = fresh("orders"), fresh("bills")
+    propagate = types.SimpleNamespace(inject=lambda carrier: carrier.update(traceparent="00-abc-def-01"))
+    monkeypatch.setitem(sys.modules, "opentelemetry", types.SimpleNamespace(propagate=propagate))
+    app = App(fresh("billing"), interceptors=[OpenTelemetry()])
+
+    @app.handler(orders, to=bills)
+    async def bill(order: Order) -> bytes:
+        return b"billed"
+
+    async def main() -> None:
+        async with TestApp(app, bootstrap_servers=bootstrap) as test:
+            await test.send(orders, Order("x"), headers={"traceparent": "00-own-own-01"})
+            await test.send(orders, Order("y"))
+            await test.idle()
+            sent = [record.header("traceparent") for record in await test.records(bills)]
+            assert sent == [b"00-own-own-01", b"00-abc-def-01"]
+
+    asyncio.run(main())
 
 
 def samples(*pairs: tuple[int, int]) -> list[Sample]:
