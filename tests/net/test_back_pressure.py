@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import pytest
+
 from moldau.seams.network import Connection, ResponseSlot
 from tests.net.conftest import Run
 from tests.net.support import Peer, World, frame, park, until
@@ -144,6 +146,32 @@ def test_a_paused_connection_keeps_its_requests_in_order(run: Run) -> None:
             world.handler.connections[0].resume_dispatch()
             assert len(world.handler.frames) == 2  # from the loop, not from within the call
             assert await peer.read_frames(3) == [b"b", b"c", b"L" * 300_000]
+
+    run(main())
+
+
+def test_a_connection_that_was_paused_twice_waits_for_both(run: Run) -> None:
+    """A request that waits for one thing and then for another: the end of the first wait is not that of the second."""
+
+    def pause_on_p(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        slot.complete([bytes(payload)])
+        if bytes(payload) == b"p":
+            connection.pause_dispatch()
+
+    async def main() -> None:
+        async with World(pause_on_p) as world:
+            peer = await world.peer()
+            await peer.send(frame(b"p") + frame(b"a"))
+            assert await peer.read_frame() == b"p"
+            (connection,) = world.handler.connections
+            connection.pause_dispatch()
+            connection.resume_dispatch()
+            await settle()
+            assert world.handler.frames == [b"p"]
+            connection.resume_dispatch()
+            assert await peer.read_frame() == b"a"
+            with pytest.raises(RuntimeError, match="nobody had paused"):
+                connection.resume_dispatch()
 
     run(main())
 

@@ -105,6 +105,7 @@ class ServerConnection:
         "_last_active_ms",
         "_listener",
         "_muted",
+        "_pauses",
         "_reactor",
         "_reader",
         "_resume_is_scheduled",
@@ -143,6 +144,7 @@ class ServerConnection:
         self._writer = FrameWriter()
         self._slots: deque[Slot] = deque()
         self._muted = 0
+        self._pauses = 0  # those who asked for one and have not resumed
         self._armed_fd = -1  # the descriptor the loop watches for reading, or -1
         self._frames_left = 0
         self._turn_ends_ms = 0.0
@@ -208,10 +210,15 @@ class ServerConnection:
         self._mute(_THROTTLED)
 
     def pause_dispatch(self) -> None:
+        self._pauses += 1
         self._mute(_PAUSED)
 
     def resume_dispatch(self) -> None:
-        self._unmute(_PAUSED)
+        if not self._pauses:
+            raise RuntimeError("a connection was resumed that nobody had paused")
+        self._pauses -= 1
+        if not self._pauses:
+            self._unmute(_PAUSED)
 
     # Life
 

@@ -86,7 +86,8 @@ class Connection(Protocol):
     def pause_dispatch(self) -> None:
         """Take no more requests until `resume_dispatch`: what is under way must not be overtaken."""
 
-    def resume_dispatch(self) -> None: ...
+    def resume_dispatch(self) -> None:
+        """The pause is over; reading goes on when every pause is. Each must be ended exactly once."""
 
 
 class FrameHandler(Protocol):

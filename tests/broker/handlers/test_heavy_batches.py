@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from moldau.broker import txn_verification
 from moldau.broker.handlers import produce as handler
 from moldau.log.validation import RECORD_ERRORS_MAX, check_at_leisure
 from moldau.records import BatchOptions, Codec, build_batch, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT
 from moldau.records.checksum import crc32c
-from moldau.testing import Broker
 from moldau.wire import ErrorCode, apis, decode, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_response_header, encode_request_header
@@ -83,10 +83,31 @@ def test_another_codec_is_made_off_the_loop(client: WireClient, checked_by: list
     assert len(checked_by) == 1  # little is soon done
 
 
-def test_what_takes_long_is_not_overtaken(broker: Broker, client: WireClient, checked_by: list[str]) -> None:
-    """An idempotent producer with heavy and light batches in flight: every sequence number is the expected one."""
+def init_producer(client: WireClient, transactional_id: str | None) -> Any:
+    request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    while True:
+        answer = client.ask(request)
+        if answer.error_code not in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ):
+            assert answer.error_code == 0, answer
+            return answer
+        finder = m.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id or ""])
+        client.ask(finder)  # makes the topic of the transactions
+
+
+@pytest.mark.parametrize("transactional_id", [None, "heavy"])
+def test_what_takes_long_is_not_overtaken(
+    client: WireClient, checked_by: list[str], monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
+) -> None:
+    """An idempotent producer with heavy and light batches in flight: every sequence number is the expected one. The
+    first batch of a transaction waits for the coordinator, and then for the thread."""
+    ask = txn_verification._ask
+    monkeypatch.setattr(txn_verification, "_ask", lambda broker, *args: broker.loop.call_soon(ask, broker, *args))
     topic = client.new_topic(cleanup_policy="compact")
-    producer = client.ask(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+    producer = init_producer(client, transactional_id)
     kind = m.ProduceRequest
     api = apis()[kind.number]
     sequence = 0
@@ -95,11 +116,14 @@ def test_what_takes_long_is_not_overtaken(broker: Broker, client: WireClient, ch
     for number in range(20):
         count = 800 if number % 3 == 0 else 2
         options = BatchOptions(
-            producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=sequence
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence,
+            transactional=transactional_id is not None,
         )
         batch = bytes(build_batch([(at, now, b"k%d" % at, b"v", ()) for at in range(count)], options))
         data = kind.TopicProduceData(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=batch)])
-        request = kind(acks=-1, timeout_ms=5_000, topic_data=[data])
+        request = kind(transactional_id=transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
         frame = encode_request_header(api, 12, number, "pipeline") + encode(request, 12)
         frames += struct.pack(">i", len(frame)) + frame
         sequence += count
@@ -116,13 +140,26 @@ def test_what_takes_long_is_not_overtaken(broker: Broker, client: WireClient, ch
     assert len(checked_by) == 7
 
 
-def test_a_request_for_very_many_partitions_is_carried_out_in_slices(client: WireClient) -> None:
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_request_for_very_many_partitions_is_carried_out_in_slices(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Also if there is no such partition where the first slice ends."""
+    begun: list[int] = []
+    append_rest = handler._append_rest
+
+    def noted(broker: Any, call: Any, request: Any, verified: Any, told: list[Any], appended: Any) -> Any:
+        begun.append(len(told))
+        return append_rest(broker, call, request, verified, told, appended)
+
+    monkeypatch.setattr(handler, "_append_rest", noted)
     topic = client.new_topic(3)
     kind = m.ProduceRequest
     batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, b"k", b"v", ())]))
-    parts = [kind.PartitionProduceData(index=at % 5, records=batch) for at in range(1_000)]
+    parts = [kind.PartitionProduceData(index=(first + at) % 5, records=batch) for at in range(1_000)]
     request = kind(acks=-1, timeout_ms=5_000, topic_data=[kind.TopicProduceData(name=topic, partition_data=parts)])
     answers = client.ask(request, 12).responses[0].partition_responses
-    assert [each.index for each in answers] == [at % 5 for at in range(1_000)]
+    assert [each.index for each in answers] == [(first + at) % 5 for at in range(1_000)]
     assert [each.base_offset for each in answers if each.index == 2] == list(range(200))
     assert {each.error_code for each in answers if each.index > 2} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert begun == [200 if first == 0 else 202]

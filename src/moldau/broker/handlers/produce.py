@@ -80,7 +80,7 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
             try:
                 partition = _find(broker, topic, index, request.acks, may_write_internal=may_write_internal)
                 config = partition.log.config
-                if len(told) == _PARTITIONS_PER_SLICE or (
+                if len(told) >= _PARTITIONS_PER_SLICE or (
                     not config.takes_batches_as_they_are and batches and takes_long(batches, config)
                 ):
                     _keep_batches(request)
