@@ -1,5 +1,6 @@
 """Small Produce requests that stand for a lot of work: bounded, off the loop, in order."""
 
+import asyncio
 import struct
 import threading
 import time
@@ -138,6 +139,49 @@ def test_what_takes_long_is_not_overtaken(
         assert (told.error_code, told.base_offset) == (0, end)
         end += 800 if number % 3 == 0 else 2
     assert len(checked_by) == 7
+
+
+@pytest.mark.parametrize("is_truncated", [True, False])
+def test_a_batch_that_was_truncated_meanwhile_is_not_acknowledged(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, is_truncated: bool
+) -> None:
+    """Of two batches of a request one is appended, and while a thread looks through the other, this node loses the
+    first to another leader and leads again: what is committed at its offset is not it."""
+    topic = client.new_topic(2, cleanup_policy="compact")
+    brokers: list[Any] = []
+    append_rest = handler._append_rest
+
+    def noted(broker: Any, *args: Any) -> Any:
+        brokers.append(broker)
+        return append_rest(broker, *args)
+
+    async def lead_again() -> None:
+        partition = brokers[0].replicas.leader(topic, 0)
+        assert partition.log.log_end_offset == 1
+        image = partition.image
+        if is_truncated:
+            partition.log.truncate_to(0)
+            image = image._replace(leader_epoch=image.leader_epoch + 1)
+            partition.become(image)
+            partition.append(memoryview(bytearray(light)))  # of the leader of then
+        partition.become(image._replace(leader_epoch=image.leader_epoch + 1))
+        assert partition.log.high_watermark == 1
+
+    def checked(*args: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(lead_again(), brokers[0].loop).result(20)
+        return check_at_leisure(*args)
+
+    monkeypatch.setattr(handler, "_append_rest", noted)
+    monkeypatch.setattr(handler, "check_at_leisure", checked)
+    now = time.time_ns() // 1_000_000
+    light = bytes(build_batch([(0, now, b"k", b"v", ())]))
+    heavy = bytes(build_batch([(at, now, b"k%d" % at, b"v", ()) for at in range(800)]))
+    kind = m.ProduceRequest
+    parts = [kind.PartitionProduceData(index=0, records=light), kind.PartitionProduceData(index=1, records=heavy)]
+    request = kind(acks=-1, timeout_ms=5_000, topic_data=[kind.TopicProduceData(name=topic, partition_data=parts)])
+    answers = client.ask(request, 12).responses[0].partition_responses
+    first = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1) if is_truncated else (ErrorCode.NONE, 0)
+    assert [(each.error_code, each.base_offset) for each in answers] == [first, (ErrorCode.NONE, 0)]
 
 
 @pytest.mark.parametrize("first", [0, 3])

@@ -37,8 +37,9 @@ _FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
 
 _PARTITIONS_PER_SLICE = 200
-# A replica, the offset its high watermark must reach, and whether the topic demands a flush.
-_Append = tuple["Partition", int, bool]
+# A replica, the offset its high watermark must reach, whether the topic demands a flush, and in which epoch this node
+# led when it appended: in a later one the batch may be gone, and another be in its place.
+_Append = tuple["Partition", int, bool, int]
 
 # What happened to each topic's partitions, in the order of the request.
 Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
@@ -90,7 +91,7 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
                 told.append(ProduceOutcome(index, error.code, error_message=error.message))
             else:
                 told.append(_append_batch(partition, topic, batches, verified, appended))
-    _answer(broker, call, request, told, appended)
+    _answer(broker, call, request, told, appended, at_once=True)
 
 
 def _find(broker: Broker, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
@@ -123,7 +124,7 @@ def _append_batch(
     except LogError as error:
         return _refused(partition, error)
     log = partition.log
-    appended.append((partition, last_offset + 1, log.needs_flush))
+    appended.append((partition, last_offset + 1, log.needs_flush, partition.leader_epoch))
     return ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset)
 
 
@@ -166,12 +167,20 @@ async def _append_rest(
                 told.append(_refused(partition, checked))
             else:
                 told.append(_append_batch(partition, topic, batches, verified, appended, checked))
-    _answer(broker, call, request, told, appended)
+    _answer(broker, call, request, told, appended, at_once=False)
 
 
 def _answer(
-    broker: Broker, call: Call, request: ProduceFrame, told: list[ProduceOutcome], appended: list[_Append]
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+    *,
+    at_once: bool,
 ) -> None:
+    """`at_once`: nothing came between the appends and this. Otherwise a batch may be where it should be by its offset
+    only, since another leader truncated it meanwhile: `_DelayedProduce` knows."""
     acks = request.acks
     outcomes: Outcomes = []
     start = 0
@@ -185,13 +194,13 @@ def _answer(
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
         else:
             call.slot.complete_nothing()
-    elif all(_is_settled(each, acks) for each in appended):
+    elif at_once and all(_is_settled(each, acks) for each in appended):
         call.respond_payload([encode_produce_response(call.version, outcomes)])
     else:
         deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
         delayed = _DelayedProduce(call, acks, outcomes, appended)
-        broker.produce_purgatory.watch(delayed, [partition.key for partition, _, _ in appended], deadline_ms)
-    for partition, _, needs_flush in appended:
+        broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
+    for partition, _, needs_flush, _ in appended:
         if needs_flush:
             broker.flush_soon(partition)
         broker.fetch_purgatory.check_and_complete(partition.key)
@@ -209,9 +218,19 @@ def _refused(partition: Partition, error: LogError) -> ProduceOutcome:
     )
 
 
-def _is_settled(append: tuple[Partition, int, bool], acks: int) -> bool:
+def _is_lost(append: _Append) -> bool:
+    """Whether this node leads no more, or leads again, and what is at the batch's offset is not what it appended: a
+    batch of the same epoch is the same batch."""
+    partition, required_offset, _, leader_epoch = append
+    if not partition.is_leader or partition.leader_epoch == leader_epoch:
+        return not partition.is_leader
+    log = partition.log
+    return log.log_end_offset < required_offset or log.epochs.epoch_for_offset(required_offset - 1) != leader_epoch
+
+
+def _is_settled(append: _Append, acks: int) -> bool:
     """Whether the batch is where this `acks` wants it: on the disk if the topic demands a flush, on all replicas."""
-    partition, required_offset, needs_flush = append
+    partition, required_offset, needs_flush, _ = append
     log = partition.log
     if needs_flush and log.flushed_offset < required_offset:
         return False
@@ -230,20 +249,20 @@ class _DelayedProduce:
         self._appended = appended
 
     def is_ready(self) -> bool:
-        return all(_is_settled(each, self._acks) or not each[0].is_leader for each in self._appended)
+        return all(_is_settled(each, self._acks) or _is_lost(each) for each in self._appended)
 
     def on_complete(self, expired: bool) -> None:
         errors: dict[tuple[bytes, int], ErrorCode] = {}
         for append in self._appended:
             partition = append[0]
-            if not partition.is_leader:
+            if _is_lost(append):
                 errors[partition.key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif not _is_settled(append, self._acks):
                 errors[partition.key] = ErrorCode.REQUEST_TIMED_OUT
             elif self._acks == _ACKS_ALL and not partition.had_enough_replicas:
                 errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if errors:
-            names = {partition.topic: partition.topic_id for partition, _, _ in self._appended}
+            names = {partition.topic: partition.topic_id for partition, *_ in self._appended}
             self._outcomes = [
                 (
                     topic,
