@@ -360,8 +360,11 @@ class Scheduler:
         )
 
     def _has_full_map(self, part: Part) -> bool:
-        # An unfinished record costs at most two numbers; only when that could be too much are they counted.
-        worst = 8 * (len(part.unfinished) + len(part.noted))
+        # A gap costs two numbers, and there are no more gaps than finished or unfinished records beyond the first
+        # unfinished one; only when that could be too much is the map made.
+        unfinished = part.unfinished
+        finished = part.next_offset - next(iter(unfinished), part.next_offset) - len(unfinished)
+        worst = 8 * (min(len(unfinished), finished) + len(part.noted))
         if worst < offset_map.FULL_BYTES:
             part.map_is_full = False
         else:
