@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.cluster.torture.clients import TOPIC, Client, Poller, Sender, Transactor, read_everything
 from tests.cluster.torture.history import History, anomalies
+from tests.cluster.torture.housekeeping import KEYS, KEYS_CONFIG, SETTINGS, KeyWriter, Remaker, read_keys
 from tests.cluster.torture.nodes import Nodes
 from tests.cluster.workload import QUIET, create_topic, wait_until
 from tests.support.link_proxy import CLIENT
@@ -36,6 +37,8 @@ class Report:
     aborted: int = 0
     undecided: int = 0
     polled: int = 0
+    keys: int = 0
+    rounds: int = 0
     longest_silence: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -45,6 +48,7 @@ class Report:
             f"seed {self.seed}: {self.seconds:.0f} s, faults: {faults or 'none'}",
             f"  {self.acked} records acknowledged, {self.unknown} unknown; transactions: {self.committed} committed, "
             f"{self.aborted} aborted, {self.undecided} undecided; {self.polled} records polled",
+            f"  {self.keys} keys of a compacted topic read, a topic made again {self.rounds} times",
             f"  longest time without an acknowledgement: {self.longest_silence:.1f} s",
             f"  anomalies: {len(self.wrong)}",
             *(f"    {each}" for each in self.wrong[:20]),
@@ -118,18 +122,22 @@ class Nemesis:
 
 def torture(data_dir: Path, seed: int, seconds: float) -> Report:
     report = Report(seed)
-    nodes = Nodes(3, data_dir)
+    nodes = Nodes(3, data_dir, SETTINGS)
     history = History()
     clients: list[Client] = []
     try:
         nodes.start_all()
         servers = nodes.bootstrap_servers
         create_topic(servers, TOPIC, PARTITIONS)
+        create_topic(servers, KEYS, PARTITIONS, 3, **KEYS_CONFIG)
         common = (servers, history, PARTITIONS)
         clients += [Sender(f"s{number}", *common) for number in range(2)]
         clients += [Transactor(f"t{number}", *common) for number in range(2)]
         pollers = [Poller(f"poll-{kind}", *common, kind) for kind in ("read_committed", "read_uncommitted")]
         clients += pollers
+        keyed = [KeyWriter(f"k{number}", *common) for number in range(2)]
+        remaker = Remaker("remaker", *common)
+        clients += [*keyed, remaker]
         for client in clients:
             client.start()
         wait_until(lambda: len(history.acked) > 50 and history.committed, "the load began", 40)
@@ -143,7 +151,12 @@ def torture(data_dir: Path, seed: int, seconds: float) -> Report:
                 report.wrong.append(f"client {client.name} did not end well: {client.failure!r}")
         final = read_everything(servers, PARTITIONS)
         report.wrong += anomalies(history, final)
-        report.wrong += [each for poller in pollers for each in poller.resets]
+        report.wrong += [line for poller in pollers for line in poller.resets]
+        newest = read_keys(servers, PARTITIONS)
+        for each in keyed:
+            report.wrong += each.judge({key: value for key, value in newest.items() if key.startswith(f"{each.name}-")})
+        report.wrong += remaker.wrong
+        report.keys, report.rounds = len(newest), remaker.rounds
         said = nodes.said()
         if "Traceback" in said:
             report.wrong.append("a node's log has a traceback: " + said[said.index("Traceback") :][:2000])
