@@ -16,8 +16,11 @@ from tests.simulation.variants import VARIANTS, seeds_until_noticed
 _FEW = 5
 
 
-def _play(job: tuple[int, Plan]) -> Verdict:
-    return play(*job)
+def _play(job: tuple[int, Plan]) -> tuple[Verdict, float]:
+    """And how much processor time it took."""
+    began = time.process_time()
+    verdict = play(*job)
+    return verdict, time.process_time() - began
 
 
 def _try_variants(named: str) -> int:
@@ -52,10 +55,11 @@ def main() -> int:
     started = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
-    virtual_s, acked, transactions, events, played = 0.0, 0, 0, 0, 0
+    virtual_s, cpu_s, acked, transactions, events, played = 0.0, 0.0, 0, 0, 0, 0
     with multiprocessing.Pool(min(given.workers, len(jobs)), maxtasksperchild=100) as pool:
-        for verdict in pool.imap_unordered(_play, jobs):
+        for verdict, took_s in pool.imap_unordered(_play, jobs):
             played += 1
+            cpu_s += took_s
             faults += verdict.faults
             virtual_s += verdict.virtual_s
             acked += verdict.acked
@@ -70,8 +74,10 @@ def main() -> int:
                 print(f"{played} seeds, {len(failed)} failed", flush=True)
             if time.monotonic() - started > given.minutes * 60:
                 break
+    elapsed_s = time.monotonic() - started
     print(
-        f"\n{played} seeds in {time.monotonic() - started:.0f} s: {virtual_s / 3600:.1f} virtual hours, "
+        f"\n{played} seeds in {elapsed_s:.0f} s ({played / elapsed_s:.2f} a second, {cpu_s / max(1, played):.2f} s of "
+        f"a processor each): {virtual_s / 3600:.1f} virtual hours, "
         f"{events} events, {acked} records acknowledged, {transactions} transactions, {len(failed)} failed"
     )
     print("faults:", ", ".join(f"{kind} {count}" for kind, count in faults.most_common()))

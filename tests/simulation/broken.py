@@ -345,14 +345,6 @@ def inherit_checkpoints() -> Iterator[None]:
         yield
 
 
-def outlive_incarnations() -> Iterator[None]:
-    """A job goes on with a log that was deleted, cut or moved meanwhile (A5)."""
-    from moldau.log.incarnation import Incarnation
-
-    with patch.object(Incarnation, "end", lambda *_: None):
-        yield
-
-
 def make_replicas_anew() -> Iterator[None]:
     """What lay in a dir that is away is made again, empty, in another (A12)."""
     from moldau.broker.replicas import ReplicaManager
@@ -373,12 +365,4 @@ def make_replicas_anew() -> Iterator[None]:
         patch.object(ReplicaManager, "_dir_of", anywhere),
         patch("moldau.broker.node.clean_shutdown_epoch", any_epoch),
     ):
-        yield
-
-
-def lose_unclean_replicas() -> Iterator[None]:
-    """Recovery takes whatever is missing between two segments for a loss (A3), and the cleaner leaves such gaps."""
-    from moldau.log.recovery import _Opening
-
-    with patch.object(_Opening, "_is_loss", lambda self, end, following: following != end):
         yield

@@ -335,9 +335,9 @@ class MadeAgain:
 # -- availability before safety
 
 
-async def write_loosely(client: SimClient, now_ms: Callable[[], int]) -> None:
+async def write_loosely(client: SimClient, replicas: int, now_ms: Callable[[], int]) -> None:
     """With acks=1, or none, to a topic whose leader may be anybody: nothing is promised but that it goes on."""
-    await create_topic(client, LOOSE, 1, 2, _UNCLEAN)
+    await create_topic(client, LOOSE, 1, replicas, _UNCLEAN)
     for number in count():
         if client.is_stopping:
             return

@@ -85,6 +85,8 @@ class Observer:
             if before is None or partition.partition_epoch != before.partition_epoch + 1:
                 continue  # nothing new, or more than one change that was not looked at
             eligible = {before.leader, *before.isr, *before.elr, -1}
+            if not before.isr and not before.elr:
+                eligible |= set(before.last_known_elr)  # nobody else is left, and it says that it may lack something
             if partition.leader not in eligible and not self._ends_reassignment(
                 topic.topic_id, index, before, partition
             ):

@@ -227,7 +227,7 @@ class _Run:
         self._spawn(self.again.client, self.again.run)
         loose = world.client("loose")
         self.writers.append(loose)
-        self._spawn(loose, lambda: write_loosely(loose, self._now_ms))
+        self._spawn(loose, lambda: write_loosely(loose, min(2, self.plan.nodes), self._now_ms))
 
     def _spawn(self, client: SimClient, make) -> None:  # type: ignore[no-untyped-def]  # a lambda per client
         self.tasks.append(self.world.spawn(client.name, make))
@@ -246,8 +246,11 @@ class _Run:
                 self.world.history.violated("after trouble, everything works again", f"not in time: {what}")
                 return
             await asyncio.sleep(0.1)
-            for node in self.world.members:
-                if not node.is_up:  # whoever watches over it starts it again
+            for node in self.world.members:  # whoever watches over them restarts what does not run with all its disks
+                if node.lacks_dirs:
+                    node.crash(power_lost=False)
+                    node.disk.heal()
+                if not node.is_up:
                     node.start()
 
     async def _until_everything_works(self) -> None:

@@ -23,6 +23,9 @@ _CHANGING = Plan(
     settings=SNAPSHOTS,
     kinds=("node joins", "node leaves", "new disk", "crash", "isolate", "leader move"),
 )
+_HOUSEKEEPING = Plan(
+    trouble_s=6.0, writers=1, transactional_writers=0, members=0, consumers=0, readers=False, housekeeping=True
+)
 # Whatever stops a test stops it inside a simulated node, and then looks like a failure of that node.
 pytestmark = pytest.mark.timeout(600)
 _PER_TEST = 5  # a test may take a minute, also on a busy machine
@@ -46,6 +49,14 @@ def test_a_cluster_keeps_its_promises(first: int) -> None:
         assert verdict.transactions > 2
 
 
+@pytest.mark.parametrize("first", range(0, 30, _PER_TEST))
+def test_nothing_is_lost_by_housekeeping(first: int) -> None:
+    for seed in range(first, first + _PER_TEST):
+        verdict = play(seed, replace(_HOUSEKEEPING, dirs=1 + seed % 3))
+        assert not verdict.violations, f"seed {seed}: {verdict.violations[:5]}"
+        assert verdict.acked > 10
+
+
 @pytest.mark.parametrize("first", range(0, 20, _PER_TEST))
 def test_a_cluster_whose_members_come_and_go_keeps_its_promises(first: int) -> None:
     changes = 0
@@ -57,7 +68,11 @@ def test_a_cluster_whose_members_come_and_go_keeps_its_promises(first: int) -> N
     assert changes > 0
 
 
-@pytest.mark.parametrize("plan", [_ALONE, _THREE, _CHANGING], ids=["alone", "three", "changing"])
+@pytest.mark.parametrize(
+    "plan",
+    [_ALONE, _THREE, _CHANGING, replace(_HOUSEKEEPING, dirs=2)],
+    ids=["alone", "three", "changing", "housekeeping"],
+)
 def test_a_seed_replays_exactly(plan: Plan) -> None:
     first, again = play(7, plan), play(7, plan)
     assert first.trace == again.trace

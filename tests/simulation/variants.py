@@ -41,6 +41,10 @@ _MEMBERS = replace(
     kinds=("node joins", "node leaves", "new disk", "new disk", "isolate", "crash", "slow link", "slow link"),
 )
 
+_HOUSE = Plan(
+    members=0, consumers=0, writers=1, transactional_writers=0, readers=False, housekeeping=True, trouble_s=12.0
+)
+
 
 @dataclass(slots=True, frozen=True)
 class Variant:
@@ -77,6 +81,25 @@ VARIANTS = [
     Variant("act as controller on an old image", broken.control_at_once, 20, _CONTROL),
     Variant("take any disk for the voter", broken.take_any_disk_for_the_voter, 100, _MEMBERS),
     Variant("change voters before the last change is committed", broken.change_voters_uncommitted, 80, _MEMBERS),
+    # housekeeping
+    Variant(
+        "compact beyond the last stable offset",
+        broken.compact_beyond_the_last_stable_offset,
+        5,
+        replace(_HOUSE, kinds=("slow link", "topic change")),
+    ),
+    Variant(
+        "let a topic inherit the checkpoints of a former one",
+        broken.inherit_checkpoints,
+        80,
+        replace(_HOUSE, nodes=1, kinds=("crash",), trouble_s=20.0),
+    ),
+    Variant(
+        "make replicas anew while their dir is away",
+        broken.make_replicas_anew,
+        60,
+        replace(_HOUSE, dirs=3, kinds=("dir away", "dir away", "crash"), trouble_s=25.0),
+    ),
     # coordinators
     Variant("lose a transaction marker", broken.lose_a_marker, 12, _WITHOUT_GROUPS),
     Variant("forget aborted transactions", broken.forget_aborted_transactions, 5, _WITHOUT_GROUPS),

@@ -80,6 +80,11 @@ class SimNode:
     def is_up(self) -> bool:
         return self.process is not None and self.process.is_alive
 
+    @property
+    def lacks_dirs(self) -> bool:
+        """Whether it runs without one of its log dirs."""
+        return self.node is not None and not all(each.is_online for each in self.node.broker.logs.dirs.values())
+
     def _off_loop_delay(self) -> float:
         return (0.1 + self.random.fraction() + self.disk_delay_ms) / 1000
 
@@ -214,7 +219,8 @@ class World:
 
     def settings(self, node: SimNode) -> dict[str, str]:
         if len(self.nodes) == 1:
-            return standalone_settings(node.host, CLIENT_PORT, "/data") | _SMALL
+            dirs = {"log.dirs": ",".join(self.dirs), "metadata.log.dir": self.dirs[0]} if len(self.dirs) > 1 else {}
+            return standalone_settings(node.host, CLIENT_PORT, "/data") | _SMALL | self._settings | dirs
         listeners = f"PLAINTEXT://{node.host}:{CLIENT_PORT},CONTROLLER://{node.host}:{CONTROLLER_PORT}"
         own = {
             "node.id": str(node.node_id),
