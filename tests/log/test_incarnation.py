@@ -1,6 +1,7 @@
 """Jobs off the loop belong to one incarnation of a log: whatever the loop does to the log at any step of theirs, they
 bring nothing back, remove nothing of the next incarnation, and take no dir offline."""
 
+import errno
 import functools
 from collections.abc import Callable
 
@@ -245,6 +246,22 @@ def test_a_flush_counts_for_the_incarnation_it_was_made_for() -> None:
         assert node.offline == []
         assert old.flushed_offset == 0
         assert node.log(2).flushed_offset == 0
+
+
+def test_a_cleaning_that_finds_no_descriptor_is_tried_again() -> None:
+    """Whether it was to begin, or had begun."""
+    node = prepared()
+    log = node.manager.logs["t", 0]
+    before = read_records(log)
+    job = node.clean_job()
+    node.disk.fail("/a/t-0/00000000000000000000.log.cleaned", errno.EMFILE)
+    job.run()
+    node.disk.heal()
+    job.finish()
+    node.manager.cleaning._failed(log, OSError(errno.EMFILE, "Too many open files"))
+    assert (node.offline, log.is_offline, log.uncleanable) == ([], False, "")
+    assert read_records(log) == before
+    assert node.clean_job().clean.run_and_finish()
 
 
 def test_a_log_whose_folder_vanished_is_not_flushed_and_its_dir_goes_offline() -> None:

@@ -36,6 +36,7 @@ from moldau.records import LOG_OVERHEAD_BYTES, CorruptBatch, RecordsError, read_
 from moldau.records.batch import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG
 from moldau.records.reader import read_body
 from moldau.seams import Disk
+from moldau.seams.disk import is_shortage
 
 _PACE_BYTES = 1 << 16
 _NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG
@@ -136,6 +137,8 @@ class CleanJob:
             raise self._flush.error or CleaningAborted("the log was moved away")
 
     def _give_up(self, error: LogError | OSError) -> None:
+        if isinstance(error, OSError) and is_shortage(error):  # nothing is wrong with the disk: the next round tries
+            error = CleaningAborted(f"too many files are open: {error}; raise the limit on them (ulimit -n)")
         self.error = error
         for cleaned in self._cleaned:
             with contextlib.suppress(OSError):  # the next start removes them

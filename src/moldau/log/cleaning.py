@@ -80,7 +80,7 @@ class Cleaning:
             try:
                 started.append(self._start(target))
             except OSError as error:
-                target.log.fail(error)
+                self._failed(target.log, error)
             except Exception as error:  # one bad log must not end the care for all others
                 self._leave_alone(target.log, error)
         return started
@@ -96,7 +96,7 @@ class Cleaning:
             try:
                 target = log_to_clean(log, self._dirs[log.log_dir].cleaned_offsets.get(key), now_ms)
             except OSError as error:
-                log.fail(error)
+                self._failed(log, error)
             except StorageError:
                 continue  # the dir is offline, which its owner was told
             except Exception as error:  # one bad log must not end the care for all others
@@ -105,6 +105,10 @@ class Cleaning:
                 if target.is_due:
                     targets.append(target)
         return targets
+
+    def _failed(self, log: PartitionLog, error: OSError) -> None:
+        """Nothing of the log was changed yet: if merely no descriptor was left, the next round tries again."""
+        self._dirs[log.log_dir].fail(error)
 
     def _leave_alone(self, log: PartitionLog, error: Exception) -> None:
         log.uncleanable = str(error) if isinstance(error, LogError) else f"{type(error).__name__}: {error}"
