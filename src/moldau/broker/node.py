@@ -52,7 +52,7 @@ from moldau.seams.network import Listener, Network
 _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
 _STALL_MS = 600_000
-_WORKERS = 4
+_WORKERS = 4  # beside those of the cleaner
 _METADATA_WORKERS = 2  # a flush, and a snapshot beside it
 
 
@@ -163,7 +163,10 @@ class Node:
         """Timers, threads and network: what was not given is made."""
         self._timers = LoopTimers(asyncio.get_running_loop(), self.clock)
         if self._executor is None:
-            self._executor = self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="moldau")
+            # A cleaning may take hours, and its threads may be doubled while the node runs: requests, flushes and
+            # checkpoints must not wait for one. Threads that are not needed are never started.
+            workers = _WORKERS + 2 * self.config.get_int("log.cleaner.threads")
+            self._executor = self._threads = ThreadPoolExecutor(workers, thread_name_prefix="moldau")
         if self._network is None:
             self._network = RealNetwork(
                 clock=self.clock, settings=_net_settings(self.config), limits=self._limits, wheel=self._timers.wheel

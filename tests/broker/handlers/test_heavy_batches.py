@@ -14,6 +14,7 @@ from moldau.log.validation import RECORD_ERRORS_MAX, check_at_leisure
 from moldau.records import BatchOptions, Codec, build_batch, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT
 from moldau.records.checksum import crc32c
+from moldau.testing import Broker
 from moldau.wire import ErrorCode, apis, decode, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_response_header, encode_request_header
@@ -207,3 +208,19 @@ def test_a_request_for_very_many_partitions_is_carried_out_in_slices(
     assert [each.base_offset for each in answers if each.index == 2] == list(range(200))
     assert {each.error_code for each in answers if each.index > 2} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert begun == [200 if first == 0 else 202]
+
+
+def test_cleanings_leave_threads_for_requests() -> None:
+    """However many are under way, and however long they take."""
+    with Broker({"log.cleaner.threads": 6}) as broker, WireClient(broker.bootstrap_servers) as client:
+        topic = client.new_topic(cleanup_policy="compact")
+        executor = broker._inner.node.broker.executor
+        is_over = threading.Event()
+        cleanings = [executor.submit(is_over.wait, 60) for _ in range(6)]
+        now = time.time_ns() // 1_000_000
+        heavy = bytes(build_batch([(at, now, b"k%d" % at, b"v", ()) for at in range(800)]))
+        try:
+            assert client.produce_batch(topic, heavy).error_code == 0
+        finally:
+            is_over.set()
+        assert all(each.result() for each in cleanings)
