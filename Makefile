@@ -51,7 +51,7 @@ simulate: $(STAMP) ## play SEEDS=1000 worlds full of crashes, cuts and bad disks
 	$(BIN)/python -m tests.simulation --variants
 
 interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Maven, Go, Node and the network to their registries)
-	$(BIN)/python -m pytest --timeout 600 -m "not long" tests/interop
+	$(BIN)/python -m pytest -n 2 --dist loadfile --timeout 600 --durations 25 -m "not long" tests/interop
 
 attack: $(STAMP) ## every API, legal, mutated and huge, with a client beside it that must not notice (a quiet machine, minutes)
 	$(BIN)/python -m tests.attack.run
