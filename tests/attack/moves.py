@@ -97,11 +97,24 @@ def doubled_names(bootstrap: str, size: float) -> None:
 
 
 def large_topic(bootstrap: str, size: float) -> None:
-    topics = m.CreateTopicsRequest
+    """Made, changed and deleted: at once, and when all of it is there."""
+    topics, gone, alter = m.CreateTopicsRequest, m.DeleteTopicsRequest, m.IncrementalAlterConfigsRequest
+    count = round(1_000 * size)
     name = f"large-{time.monotonic_ns()}"
-    _exchange(bootstrap, _frame(topics([topics.CreatableTopic(name, round(1_000 * size), 1)], 10_000), 7))
-    gone = m.DeleteTopicsRequest
-    _exchange(bootstrap, _frame(gone([gone.DeleteTopicState(name)], [], 10_000), 6))
+    create = _frame(topics([topics.CreatableTopic(name, count, 1)], 10_000), 7)
+    delete = _frame(gone([gone.DeleteTopicState(name)], [], 10_000), 6)
+    _exchange(bootstrap, create)
+    _exchange(bootstrap, delete)
+    _exchange(bootstrap, create)
+    describe = _frame(m.DescribeLogDirsRequest(None), 4)
+    deadline = time.monotonic() + _TIMEOUT_S
+    while _exchange(bootstrap, describe) < count * 20 and time.monotonic() < deadline:  # so many bytes for each
+        time.sleep(0.2)
+    change = alter([alter.AlterConfigsResource(2, name, [alter.AlterableConfig("retention.ms", 0, "1000000")])])
+    _exchange(bootstrap, _frame(change, 1))
+    _exchange(bootstrap, delete)
+    _exchange(bootstrap, create)
+    _exchange(bootstrap, delete)
 
 
 def _bomb(count: int, timestamp_ms: int) -> bytes:

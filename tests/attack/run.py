@@ -1,13 +1,16 @@
 """Attack a broker of its own, with a bystander beside it (`tests/attack/bystander.py`), and say what it cost others.
 
 `make attack` runs all moves at their full size on a machine that is otherwise quiet, and fails when a write of the
-bystander waited over `LATENCY_MAX_S`, the broker grew by more than `GROWTH_MAX_BYTES`, one line flooded its log, or the
-bystander saw an error. The short form in `make test` leaves the latency alone: that is for quiet machines.
+bystander waited over `LATENCY_MAX_S`, the loop's thread worked longer than `TURN_MAX_MS` at one go, the broker grew by
+more than `GROWTH_MAX_BYTES`, one line flooded its log, or the bystander saw an error. The short form in `make test`
+leaves the times alone: those are for quiet machines.
 """
 
 import argparse
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,10 +20,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.attack import watched
 from tests.attack.moves import MOVES
 from tests.support.broker_process import read_ready, resident_bytes, spawn_serve
 
 LATENCY_MAX_S = 0.25
+TURN_MAX_MS = 50.0
 GROWTH_MAX_BYTES = 1024 * 1024 * 1024
 SAME_LINES_MAX = 500
 
@@ -32,6 +37,8 @@ class Report:
     move: str
     seconds: float = 0.0
     latency_max_s: float = 0.0
+    turn_max_ms: float = 0.0
+    turn_at: str = ""
     writes: int = 0
     growth_bytes: int = 0
     errors: list[str] = field(default_factory=list)
@@ -41,6 +48,8 @@ class Report:
         found = [f"{self.move}: the bystander saw {error}" for error in self.errors[:5]]
         if with_latency and self.latency_max_s > LATENCY_MAX_S:
             found.append(f"{self.move}: a write waited {self.latency_max_s * 1000:.0f} ms")
+        if with_latency and self.turn_max_ms > TURN_MAX_MS:
+            found.append(f"{self.move}: a turn of the loop took {self.turn_max_ms:.0f} ms: {self.turn_at}")
         if self.growth_bytes > GROWTH_MAX_BYTES:
             found.append(f"{self.move}: the broker grew by {self.growth_bytes >> 20} MiB")
         found += [f"{self.move}: {count} times: {line}" for line, count in self.lines.items() if count > SAME_LINES_MAX]
@@ -49,7 +58,8 @@ class Report:
     def __str__(self) -> str:
         return (
             f"{self.move:16} {self.seconds:6.1f} s  {self.writes:5} writes, longest {self.latency_max_s * 1000:6.0f} ms"
-            f"  +{self.growth_bytes >> 20} MiB  {sum(self.lines.values())} lines  {len(self.errors)} errors"
+            f"  turn {self.turn_max_ms:5.1f} ms  +{self.growth_bytes >> 20} MiB"
+            f"  {sum(self.lines.values())} lines  {len(self.errors)} errors"
         )
 
 
@@ -60,10 +70,11 @@ def attack(move: str, size: float) -> Report:
         broker = spawn_serve(
             *("--listen", "127.0.0.1:0", "--data-dir", f"{folder}/data", "--set=auto.create.topics.enable=false"),
             *("--set=offsets.topic.num.partitions=2", "--set=transaction.state.log.num.partitions=2"),
+            module="tests.attack.watched",
         )
         try:
             bootstrap = read_ready(broker)
-            reading = threading.Thread(target=_read_lines, args=(broker, report.lines))
+            reading = threading.Thread(target=_read_lines, args=(broker, report))
             reading.start()
             _measure(report, bootstrap, broker.pid, size)
             broker.terminate()
@@ -75,11 +86,15 @@ def attack(move: str, size: float) -> Report:
     return report
 
 
-def _read_lines(broker: subprocess.Popen[str], lines: Counter[str]) -> None:
-    """What the broker says, numbers and names aside."""
+def _read_lines(broker: subprocess.Popen[str], report: Report) -> None:
+    """What the broker says, numbers and names aside; and what its watch does."""
     assert broker.stderr is not None
     for line in broker.stderr:
-        lines[re.sub(r"\d+|'[^']*'", "N", line.strip())[:120]] += 1
+        if line.startswith(watched.PREFIX):
+            turn, _, report.turn_at = line.removeprefix(watched.PREFIX).strip().partition(" ms ")
+            report.turn_max_ms = float(turn.removesuffix(" ms"))
+            continue
+        report.lines[re.sub(r"\d+|'[^']*'", "N", line.strip())[:120]] += 1
 
 
 def _measure(report: Report, bootstrap: str, pid: int, size: float) -> None:
@@ -99,12 +114,14 @@ def _measure(report: Report, bootstrap: str, pid: int, size: float) -> None:
         if bystander.stdout.readline().strip() != "ready":
             raise AssertionError(f"the bystander did not get ready: {bystander.communicate()}")
         time.sleep(0.5)
+        os.kill(pid, signal.SIGUSR1)
         before = resident_bytes(pid)
         watching.start()
         started = time.perf_counter()
         MOVES[report.move](bootstrap, size)
         report.seconds = time.perf_counter() - started
         time.sleep(0.5)
+        os.kill(pid, signal.SIGUSR1)
         said, _ = bystander.communicate("stop\n", 60)
         told = json.loads(said)
         report.writes, report.errors = len(told["latencies"]), told["errors"]

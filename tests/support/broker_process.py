@@ -73,8 +73,10 @@ class BrokerProcess:
             self.wait()
 
 
-def spawn_serve(*arguments: str, cwd: Path | None = None, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "moldau", "serve", *arguments]
+def spawn_serve(
+    *arguments: str, cwd: Path | None = None, stderr: int = subprocess.PIPE, module: str = "moldau"
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", module, "serve", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=cwd)
 
 

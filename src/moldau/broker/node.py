@@ -334,11 +334,6 @@ class Node:
         delta = diff(before, after)
         self._reconfigure(updated_config(broker.config, after, delta))
         self._cordon(after)
-        for topic in delta.topics_deleted:
-            for index in topic.partitions:
-                partition = broker.replicas.get(topic.topic_id, index)
-                if partition is not None:
-                    partition.is_leader = False
         broker.replicas.apply(after, delta, broker.config)
         broker.tell_coordinators(after, delta)
         for topic in delta.topics_deleted:

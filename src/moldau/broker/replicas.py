@@ -3,8 +3,10 @@
 Invariant: no replica is made anew while a dir that may hold it is away (KIP-858). It would be an empty log that looks
 like the one everybody counts on; offline, it is missed.
 
-A topic of many partitions is not made at one go, which would hold up everybody else: the files of a few come into being
-in each turn of the loop, and those of a partition somebody asks for at once (`_unmade`).
+What writes files for many partitions is not done at one go, which would hold up everybody else. New replicas are made,
+and new leaders note their epoch, a few in each turn of the loop; a partition somebody asks for catches up at once
+(`_behind`). Replicas that go are not served from the moment the image says so; their folders lose their names in turns
+(`_unremoved`), and a replica that gets such a name again waits until the former one has lost it.
 
 What it takes to have followers, or to be one (fetchers, changes of the ISR, throttles), is loaded with the first
 partition that has more than one replica.
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
-_MADE_AT_ONCE_MAX = 16
+_AT_ONCE_MAX = 16  # made or removed in the turn in which the image says so
 _AGAIN_SECONDS = 1.0
 
 
@@ -84,8 +86,11 @@ class ReplicaManager:
         self._is_started = False
         # Of a node with one log dir.
         self._only_dir_id = next(iter(broker.logs.dirs.values())).directory_id
-        # Replicas of this node whose logs are still to be made, by topic id and index, oldest first.
-        self._unmade: dict[tuple[bytes, int], None] = {}
+        # Replicas of this node that are still to be made, or to lead as the image says: by topic id and index, oldest
+        # first. None of them leads without the image's consent: losing a leadership takes no file, and is not put off.
+        self._behind: dict[tuple[bytes, int], None] = {}
+        # Replicas that are gone and whose folders have their names still, by topic name and index, oldest first.
+        self._unremoved: dict[tuple[str, int], Partition] = {}
         # Not made at the start, because they may lie in a dir that was away: by topic id and index.
         self._away: set[tuple[bytes, int]] = set()
         self._offline: set[tuple[bytes, int]] = set()  # told people of
@@ -96,17 +101,20 @@ class ReplicaManager:
 
     @property
     def is_making(self) -> bool:
-        """Whether replicas are still to be made: asking for one may take longer then."""
-        return bool(self._unmade)
+        """Whether replicas are still to be made, or to lead: asking for one may take longer then."""
+        return bool(self._behind)
 
     def get(self, topic: str | bytes, index: int) -> Partition | None:
         """By topic name or id."""
+        if self._behind:
+            self._catch_up(topic, index)
         partitions = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
-        found = None if partitions is None else partitions.get(index)
-        return self._make(topic, index) if found is None and self._unmade else found
+        return None if partitions is None else partitions.get(index)
 
     def leader(self, topic: str | bytes, index: int) -> Partition:
         """The partition, if this node leads it; PartitionUnavailable otherwise."""
+        if self._behind:
+            self._catch_up(topic, index)
         partitions = self._by_name.get(topic) if type(topic) is str else self._by_id.get(topic)  # type: ignore[arg-type]  # str or bytes
         if partitions is not None:
             partition = partitions.get(index)
@@ -114,8 +122,6 @@ class ReplicaManager:
                 if partition.is_leader:
                     return partition
                 raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self._unmade and self._make(topic, index) is not None:
-            return self.leader(topic, index)
         raise PartitionUnavailable(self._why_missing(topic, index))
 
     def replica(self, topic: str | bytes, index: int) -> Partition:
@@ -156,7 +162,9 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         self._is_started = False
-        self._unmade.clear()  # the next start makes them
+        self._behind.clear()  # the next start sees to them
+        while self._remove_next():  # and would take these for strays
+            pass
         if self._replication is not None:
             await self._replication.stop()
 
@@ -211,51 +219,54 @@ class ReplicaManager:
         config_changed = config is not self._config
         self._image = image
         self._config = config
-        for topic in delta.topics_deleted:
-            self._delete(topic)
-        changes = [(change.topic, change.partition_id) for change in delta.partitions]
-        for topic, index in (
-            self._put_off(changes) if self._is_started and len(changes) > _MADE_AT_ONCE_MAX else changes
-        ):
-            if (topic.topic_id, index) not in self._unmade:
-                self._place(topic, index)
+        was_idle = not self._unremoved
+        self._retire_all([gone for topic in delta.topics_deleted for gone in self._deleted(topic)])
+        self._take_up([(change.topic, change.partition_id) for change in delta.partitions])
         names = {resource.name for resource in delta.configs if resource.type == ResourceType.TOPIC}
         for name in self._by_name if config_changed else sorted(names & self._by_name.keys()):
             self._configure(name)
         if delta.brokers and self._replication is not None:
             self._stop_waiting_for_the_fenced()
+        if was_idle and self._unremoved:
+            self._remove_in_turns()
 
-    def _put_off(self, changes: list[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
-        """Many at once: new replicas are made from now on, in turns with everything else. What is left to do now."""
-        is_idle = not self._unmade
-        rest = []
+    def _take_up(self, changes: list[tuple[TopicImage, int]]) -> None:
+        """Now; but if there are many, those that write files in turns with everything else."""
+        is_idle = not self._behind
+        are_many = self._is_started and len(changes) > _AT_ONCE_MAX
         for topic, index in changes:
-            partitions = self._by_name.get(topic.name, {})
-            if index in partitions or self._node_id not in topic.partitions[index].replicas:
-                rest.append((topic, index))
-            else:
-                self._unmade[topic.topic_id, index] = None
-        if is_idle and self._unmade:
-            self._broker.turns.add(self._make_next)
-        return rest
+            key = (topic.topic_id, index)
+            existing = self._by_name.get(topic.name, {}).get(index)
+            if are_many and self._writes_files(existing, topic.partitions[index]):
+                self._behind[key] = None
+            elif existing is not None or key not in self._behind:
+                self._behind.pop(key, None)
+                self._place(topic, index)
+        if is_idle and self._behind:
+            self._broker.turns.add(self._catch_up_next)
 
-    def _make_next(self) -> bool:
-        if self._unmade:
-            topic_id, index = next(iter(self._unmade))
-            self._make(topic_id, index)
-        return bool(self._unmade)
+    def _writes_files(self, existing: Partition | None, image: PartitionImage) -> bool:
+        """Whether it does to take up the role: a replica is made, or a leader notes where its epoch begins."""
+        if existing is None:
+            return self._node_id in image.replicas
+        return image.leader == self._node_id and existing.log.epochs.latest != image.leader_epoch
 
-    def _make(self, topic: str | bytes, index: int) -> Partition | None:
-        """Make the replica that was put off, if it was and is still wanted."""
+    def _catch_up_next(self) -> bool:
+        if self._behind:
+            topic_id, index = next(iter(self._behind))
+            self._catch_up(topic_id, index)
+        return bool(self._behind)
+
+    def _catch_up(self, topic: str | bytes, index: int) -> None:
+        """Make the replica, or let it lead, if that was put off and is still wanted."""
         image = self._image.topics.get(topic) if isinstance(topic, str) else self._image.topic_by_id(topic)
-        if image is None or (image.topic_id, index) not in self._unmade:
+        if image is None or (image.topic_id, index) not in self._behind:
             if isinstance(topic, bytes):
-                self._unmade.pop((topic, index), None)  # deleted meanwhile
-            return None
-        del self._unmade[image.topic_id, index]
+                self._behind.pop((topic, index), None)  # deleted meanwhile
+            return
+        del self._behind[image.topic_id, index]
         if index in image.partitions:
             self._place(image, index)
-        return self._by_name.get(image.name, {}).get(index)
 
     def _stop_waiting_for_the_fenced(self) -> None:
         """The high watermark waits for followers that are about to join an ISR. If they are fenced, they are not."""
@@ -278,11 +289,12 @@ class ReplicaManager:
         if self._node_id not in image.replicas:
             if existing is not None:
                 del partitions[index]
-                self._remove(existing)
+                self._retire_all([existing])
             return
         if existing is not None:
             self._change(existing, image)
             return
+        self._remove(topic.name, index)
         settings = topic_settings_for(self._overrides(topic.name), self._config)
         try:
             log = self._logs.get_or_create(
@@ -350,22 +362,48 @@ class ReplicaManager:
         if self._is_started and topic is not None and index in topic.partitions:
             self._place(topic, index)
 
-    def _remove(self, partition: Partition) -> None:
-        partition.retire()
-        if self._replication is not None:
-            self._replication.fetchers.forget(partition.key)
+    # -- what goes
+
+    def _deleted(self, topic: TopicImage) -> Iterable[Partition]:
+        """The replicas of a deleted topic, which nobody finds any more."""
+        self._by_id.pop(topic.topic_id, None)
+        for index in topic.partitions if self._behind else ():
+            self._behind.pop((topic.topic_id, index), None)
+        return self._by_name.pop(topic.name, {}).values()
+
+    def _retire_all(self, gone: list[Partition]) -> None:
+        """Nobody is served by these any more, and who waits for them is told. All first: whoever waits for several
+        must not be told of one that it is gone and of the next that it leads."""
+        for partition in gone:
+            partition.retire()
+            self._unremoved[partition.topic, partition.index] = partition
+            if self._replication is not None:
+                self._replication.fetchers.forget(partition.key)
+        for partition in gone:
+            self.wake(partition)
+
+    def _remove_in_turns(self) -> None:
+        """The first few now, if there are not more."""
+        if self._is_started and len(self._unremoved) > _AT_ONCE_MAX:
+            self._broker.turns.add(self._remove_next)
+            return
+        while self._remove_next():
+            pass
+
+    def _remove_next(self) -> bool:
+        if self._unremoved:
+            self._remove(*next(iter(self._unremoved)))
+        return bool(self._unremoved)
+
+    def _remove(self, topic: str, index: int) -> None:
+        """Free the name of a replica that is gone, if one still has it."""
+        partition = self._unremoved.pop((topic, index), None)
+        if partition is None:
+            return
         try:
-            self._logs.delete(partition.topic, partition.index)
+            self._logs.delete(topic, index)
         except (StorageError, KeyError) as error:  # it went offline with its dir; recovery will find it a stray
             _log.error("%r cannot be removed: %s", partition, error)
-        self.wake(partition)
-
-    def _delete(self, topic: TopicImage) -> None:
-        self._by_id.pop(topic.topic_id, None)
-        for index in topic.partitions if self._unmade else ():
-            self._unmade.pop((topic.topic_id, index), None)
-        for partition in self._by_name.pop(topic.name, {}).values():
-            self._remove(partition)
 
     def _configure(self, topic: str) -> None:
         settings = topic_settings_for(self._overrides(topic), self._config)

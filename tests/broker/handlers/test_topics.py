@@ -1,12 +1,16 @@
 """CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords over the wire."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from moldau.controller.image import TopicImage
+from moldau.broker.config import BrokerConfig
+from moldau.controller.delta import ImageDelta, diff
+from moldau.controller.image import ClusterImage
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -173,29 +177,145 @@ def test_records_of_others_are_not_ours_to_delete(broker: Broker, client: WireCl
     assert cut(client, "__consumer_offsets", 0) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
+class PerTurn:
+    """How often something is done in one turn of the loop."""
+
+    def __init__(self, broker: Broker, owner: object, name: str) -> None:
+        self.counts = [0]
+        self._is_counting = False
+        self._loop = broker.node.broker.loop
+        self._work = getattr(owner, name)
+        on_loop(broker, lambda: setattr(owner, name, self))
+
+    def __call__(self, *arguments: object) -> object:
+        if not self._is_counting:
+            self._is_counting = True
+            self.counts.append(0)
+            self._loop.call_soon(setattr, self, "_is_counting", False)
+        self.counts[-1] += 1
+        return self._work(*arguments)
+
+
+def wait_until(broker: Broker, holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not on_loop(broker, holds) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert on_loop(broker, holds)
+
+
 def test_a_topic_of_many_partitions_is_made_in_turns(own_broker: Broker, own_client: WireClient) -> None:
     """Its answer does not wait for all the files, nobody waits for more than a few of them, and whoever asks for a
     partition gets it at once."""
-    broker = own_broker.node.broker
-    made_in_turn: list[int] = []
-    place = broker.replicas._place
-
-    def counted(topic: TopicImage, index: int) -> None:
-        turn_ended = made_in_turn and made_in_turn[-1] == -1
-        if not made_in_turn or turn_ended:
-            made_in_turn.append(0)
-            broker.loop.call_soon(made_in_turn.append, -1)
-        made_in_turn[-1] += 1
-        place(topic, index)
-
-    on_loop(own_broker, lambda: setattr(broker.replicas, "_place", counted))
+    replicas = own_broker.node.broker.replicas
+    made = PerTurn(own_broker, replicas, "_place")
     topic = own_client.new_topic(300)
     now = time.time_ns() // 1_000_000
     assert own_client.produce(topic, [b"v"], partition=299, first_timestamp_ms=now).error_code == 0
-    deadline = time.monotonic() + 60
-    while on_loop(own_broker, lambda: len(broker.replicas._unmade)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert on_loop(own_broker, lambda: sum(1 for _ in broker.replicas)) == 300
-    assert max(made_in_turn) <= 16
+    wait_until(own_broker, lambda: not replicas._behind)
+    assert on_loop(own_broker, lambda: sum(1 for _ in replicas)) == 300
+    assert max(made.counts) <= 16
+
+
+def test_a_topic_of_many_partitions_is_removed_in_turns(own_broker: Broker, own_client: WireClient) -> None:
+    """It is not served from the moment it is deleted, and a new one of its name has nothing of it, although nobody
+    waits for more than a few of its folders to be renamed."""
+    broker = own_broker.node.broker
+    replicas, logs = broker.replicas, broker.logs
+    topic = own_client.new_topic(300)
+    now = time.time_ns() // 1_000_000
+    assert own_client.produce(topic, [b"old"], partition=299, first_timestamp_ms=now).error_code == 0
+    wait_until(own_broker, lambda: not replicas._behind)
+    removed = PerTurn(own_broker, logs, "delete")
+    # The answer comes in a turn after that of the image: so look in that one.
+    served: list[int] = []
+    apply = replicas.apply
+
+    def applied(image: ClusterImage, delta: ImageDelta, config: BrokerConfig) -> None:
+        apply(image, delta, config)
+        if delta.topics_deleted:
+            served.append(sum(1 for _ in replicas))
+
+    on_loop(own_broker, lambda: setattr(replicas, "apply", applied))
     own_client.ask(m.DeleteTopicsRequest([m.DeleteTopicsRequest.DeleteTopicState(topic)], [], 5_000))
-    assert on_loop(own_broker, lambda: sum(1 for _ in broker.replicas)) == 0
+    assert served == [0]
+    own_client.new_topic(300, topic)
+    told = own_client.produce(topic, [b"new"], partition=299, first_timestamp_ms=now)
+    assert (told.error_code, told.base_offset) == (0, 0)
+    wait_until(own_broker, lambda: not replicas._behind and not replicas._unremoved)
+    assert sum(removed.counts) == 300
+    assert max(removed.counts) <= 16
+    assert on_loop(own_broker, lambda: {each.log.topic_id == each.topic_id for each in replicas}) == {True}
+    assert on_loop(own_broker, lambda: len(logs.logs)) == 300
+
+
+def test_a_new_topic_has_nothing_of_one_that_has_its_name_still(own_broker: Broker, own_client: WireClient) -> None:
+    replicas = own_broker.node.broker.replicas
+    topic = own_client.new_topic(20)
+    now = time.time_ns() // 1_000_000
+    assert own_client.produce(topic, [b"old"], partition=19, first_timestamp_ms=now).error_code == 0
+    wait_until(own_broker, lambda: not replicas._behind)
+    on_loop(own_broker, lambda: setattr(replicas, "_remove_in_turns", lambda: None))
+    own_client.ask(m.DeleteTopicsRequest([m.DeleteTopicsRequest.DeleteTopicState(topic)], [], 5_000))
+    assert on_loop(own_broker, lambda: len(replicas._unremoved)) == 20
+    own_client.new_topic(20, topic)
+    told = own_client.produce(topic, [b"new"], partition=19, first_timestamp_ms=now)
+    assert (told.error_code, told.base_offset) == (0, 0)
+    wait_until(own_broker, lambda: not replicas._behind)
+    assert not on_loop(own_broker, lambda: replicas._unremoved)
+    assert on_loop(own_broker, lambda: {each.log.topic_id == each.topic_id for each in replicas}) == {True}
+
+
+def test_a_topic_deleted_before_its_files_were_made_gets_none(own_broker: Broker, own_client: WireClient) -> None:
+    broker = own_broker.node.broker
+    on_loop(own_broker, lambda: setattr(broker.replicas, "_catch_up_next", lambda: False))
+    topic = own_client.new_topic(100)
+    made = PerTurn(own_broker, broker.replicas, "_place")
+    own_client.ask(m.DeleteTopicsRequest([m.DeleteTopicsRequest.DeleteTopicState(topic)], [], 5_000))
+    assert on_loop(own_broker, lambda: not broker.replicas._behind)
+    assert sum(made.counts) == 0
+
+
+def test_a_node_that_stops_removes_what_is_deleted(tmp_path: Path) -> None:
+    with make_broker(tmp_path) as broker, WireClient(broker.bootstrap_servers) as client:
+        replicas = broker.node.broker.replicas
+        topic = client.new_topic(100)
+        wait_until(broker, lambda: not replicas._behind)
+        on_loop(broker, lambda: setattr(replicas, "_remove_in_turns", lambda: None))
+        client.ask(m.DeleteTopicsRequest([m.DeleteTopicsRequest.DeleteTopicState(topic)], [], 5_000))
+        assert on_loop(broker, lambda: len(replicas._unremoved)) == 100
+    assert not [path for path in tmp_path.rglob(f"{topic}-*") if not path.name.endswith("-delete")]
+
+
+def test_many_partitions_get_a_new_leader_epoch_in_turns(own_broker: Broker, own_client: WireClient) -> None:
+    """Whoever asks for one finds it as the image says; who led and does no more is not asked for long."""
+    broker = own_broker.node.broker
+    replicas = broker.replicas
+    topic = own_client.new_topic(100)
+    wait_until(own_broker, lambda: not replicas._behind)
+    changed = PerTurn(own_broker, replicas, "_change")
+
+    def applied(**fields: Any) -> None:
+        """As if the controller had said so."""
+        before = replicas._image
+        known = before.topics[topic]
+        partitions = known.partitions
+        for index, image in list(partitions.items()):
+            partitions = partitions.with_entry(index, image._replace(**fields))
+        after = replace(before, topics=before.topics.with_entry(topic, known._replace(partitions=partitions)))
+        replicas.apply(after, diff(before, after), replicas._config)
+
+    def lead_anew() -> tuple[int, int]:
+        applied(leader_epoch=7)
+        return replicas.leader(topic, 99).leader_epoch, len(replicas._behind)
+
+    assert on_loop(own_broker, lead_anew) == (7, 99)
+    wait_until(own_broker, lambda: not replicas._behind)
+    assert max(changed.counts) <= 16
+    assert on_loop(own_broker, lambda: {each.leader_epoch for each in replicas}) == {7}
+
+    def lead_anew_and_no_more() -> set[bool]:
+        applied(leader_epoch=8)
+        applied(leader_epoch=9, leader=5)
+        return {each.is_leader for each in replicas}
+
+    assert on_loop(own_broker, lead_anew_and_no_more) == {False}
