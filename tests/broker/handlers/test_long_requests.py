@@ -115,6 +115,26 @@ def test_a_session_of_many_partitions_is_read_in_slices_each_time(own_client: Wi
     assert slices[0] > 5
 
 
+def test_a_produce_to_very_many_partitions_that_are_not_there(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+    next_turn: Callable[[Turns], Any] = Turns.next_turn
+
+    def counted(turns: Turns) -> Any:
+        waits.append(turns)
+        return next_turn(turns)
+
+    monkeypatch.setattr(Turns, "next_turn", counted)
+    kind = m.ProduceRequest
+    entries = [kind.PartitionProduceData(number, None) for number in range(MANY)]
+    answer = client.ask(kind(None, 1, 1_000, [kind.TopicProduceData(name="none", partition_data=entries)]), 9)
+    told = answer.responses[0].partition_responses
+    assert [each.index for each in told] == list(range(MANY))
+    assert {each.error_code for each in told} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(waits) > MANY / 250
+
+
 def test_large_requests_are_read_by_a_thread(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from moldau.broker import dispatch
 

@@ -78,19 +78,19 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
     may_write_internal = call.client_id == _ADMIN_CLIENT_ID
     for topic, batches_by_partition in request.topics:
         for index, batches in batches_by_partition:
+            if len(told) >= _PARTITIONS_PER_SLICE:
+                _go_on(broker, call, request, verified, told, appended)
+                return
             try:
                 partition = _find(broker, topic, index, request.acks, may_write_internal=may_write_internal)
-                config = partition.log.config
-                if len(told) >= _PARTITIONS_PER_SLICE or (
-                    not config.takes_batches_as_they_are and batches and takes_long(batches, config)
-                ):
-                    _keep_batches(request)
-                    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
-                    return
             except PartitionUnavailable as error:
                 told.append(ProduceOutcome(index, error.code, error_message=error.message))
-            else:
-                told.append(_append_batch(partition, topic, batches, verified, appended))
+                continue
+            config = partition.log.config
+            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
+                _go_on(broker, call, request, verified, told, appended)
+                return
+            told.append(_append_batch(partition, topic, batches, verified, appended))
     _answer(broker, call, request, told, appended, at_once=True)
 
 
@@ -128,11 +128,19 @@ def _append_batch(
     return ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset)
 
 
-def _keep_batches(request: ProduceFrame) -> None:
-    """The frame's memory is ours only during the call."""
+def _go_on(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    verified: Mapping[Key, Verified],
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+) -> None:
+    """After this call, whose memory the batches are in."""
     for _, batches_by_partition in request.topics:
         for at, (index, batches) in enumerate(batches_by_partition):
             batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
+    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
 
 
 async def _append_rest(
