@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,9 +64,9 @@ class Report:
         )
 
 
-def attack(move: str, size: float) -> Report:
-    """One move against a broker of its own."""
-    report = Report(move)
+def attack(moves: Mapping[str, float]) -> Report:
+    """Moves of these sizes, one after the other, against a broker of their own."""
+    report = Report(", ".join(moves))
     with tempfile.TemporaryDirectory() as folder:
         broker = spawn_serve(
             *("--listen", "127.0.0.1:0", "--data-dir", f"{folder}/data", "--set=auto.create.topics.enable=false"),
@@ -76,7 +77,7 @@ def attack(move: str, size: float) -> Report:
             bootstrap = read_ready(broker)
             reading = threading.Thread(target=_read_lines, args=(broker, report))
             reading.start()
-            _measure(report, bootstrap, broker.pid, size)
+            _measure(report, bootstrap, broker.pid, moves)
             broker.terminate()
             broker.wait(60)
             reading.join(10)
@@ -97,7 +98,7 @@ def _read_lines(broker: subprocess.Popen[str], report: Report) -> None:
         report.lines[re.sub(r"\d+|'[^']*'", "N", line.strip())[:120]] += 1
 
 
-def _measure(report: Report, bootstrap: str, pid: int, size: float) -> None:
+def _measure(report: Report, bootstrap: str, pid: int, moves: Mapping[str, float]) -> None:
     command = [sys.executable, "-m", "tests.attack.bystander", bootstrap]
     bystander = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     done = threading.Event()
@@ -118,7 +119,8 @@ def _measure(report: Report, bootstrap: str, pid: int, size: float) -> None:
         before = resident_bytes(pid)
         watching.start()
         started = time.perf_counter()
-        MOVES[report.move](bootstrap, size)
+        for move, size in moves.items():
+            MOVES[move](bootstrap, size)
         report.seconds = time.perf_counter() - started
         time.sleep(0.5)
         os.kill(pid, signal.SIGUSR1)
@@ -144,7 +146,7 @@ def main() -> int:
     given = parser.parse_args()
     complaints = []
     for move in given.moves:
-        report = attack(move, given.size)
+        report = attack({move: given.size})
         print(report, flush=True)
         complaints += report.complaints(with_latency=True)
     print("\n".join(complaints) or "nobody was hurt")
