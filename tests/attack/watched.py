@@ -8,6 +8,7 @@ a turn is long, another thread notes what the loop is at.
 """
 
 import asyncio
+import gc
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ PREFIX = "longest turn: "
 _EVERY_S = 0.005
 _LATE_S = 0.03
 _FRAMES = 4
+_COLLECTION_MS = 10
 
 
 class Watch:
@@ -31,11 +33,20 @@ class Watch:
         self._spent_s = time.thread_time()
         self._ticked_s = time.perf_counter()
         self._seen: Counter[str] = Counter()
+        self._collecting_s = 0.0
         self._loop_thread = threading.get_ident()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        gc.callbacks.append(self.collected)
         threading.Thread(target=self._look, daemon=True).start()
         self._tick(loop)
+
+    def collected(self, phase: str, about: dict[str, int]) -> None:
+        """The collector runs in whichever thread made the last object, and nobody else runs meanwhile."""
+        if phase == "start":
+            self._collecting_s = time.perf_counter()
+        elif (lasted_ms := round((time.perf_counter() - self._collecting_s) * 1000)) > _COLLECTION_MS:
+            self._seen[f"collection of generation {about['generation']} ({lasted_ms} ms)"] += lasted_ms // 10
 
     def tell(self, *_: object) -> None:
         print(f"{PREFIX}{self.longest_s * 1000:.1f} ms {self.longest_at}", file=sys.stderr, flush=True)
