@@ -20,6 +20,7 @@ _ACKS_TIMEOUT_AND_BYTE = Struct(">hiB")
 _INDEX_AND_SIZE = Struct(">ii")
 _INDEX_AND_BYTE = Struct(">iB")
 _UUID_BYTES = 16
+_NO_LIMIT = 1 << 62
 # index, error code, base offset, log append time, log start offset; then: no record errors, no message, no tags.
 _PLAIN_OUTCOME_9 = Struct(">ihqqqBBB")
 _OUTCOME_9 = Struct(">ihqqq")
@@ -55,12 +56,19 @@ class ProduceOutcome(NamedTuple):
     current_leader: tuple[int, int] | None = None  # (leader id, leader epoch), sent with NOT_LEADER_OR_FOLLOWER
 
 
-def decode_produce_request(frame: memoryview, position: int, version: int) -> ProduceFrame:
-    """The body of a Produce request; batches are slices of `frame` and live as long as it does."""
+class ManyPartitions(Exception):
+    """More of them than the caller wants to wait for."""
+
+
+def decode_produce_request(
+    frame: memoryview, position: int, version: int, *, partitions_max: int = _NO_LIMIT
+) -> ProduceFrame:
+    """The body of a Produce request; batches are slices of `frame` and live as long as it does. ManyPartitions if there
+    are more than `partitions_max`, a topic counting for one."""
     try:
         if version >= _FLEXIBLE:
-            return _decode_flexible(frame, position, topic_ids=version >= _TOPIC_IDS)
-        return _decode_plain(frame, position)
+            return _decode_flexible(frame, position, partitions_max, topic_ids=version >= _TOPIC_IDS)
+        return _decode_plain(frame, position, partitions_max)
     except (IndexError, error):
         raise MalformedFrame(f"ProduceRequest v{version}: the frame ends too early") from None
     except UnicodeDecodeError:
@@ -71,7 +79,7 @@ def _beyond(what: str) -> MalformedFrame:
     return MalformedFrame(f"ProduceRequest: {what} claims to be longer than what is left of the frame")
 
 
-def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> ProduceFrame:
+def _decode_flexible(frame: memoryview, position: int, left: int, *, topic_ids: bool) -> ProduceFrame:
     end = len(frame)
     transactional_id = None
     size = frame[position]
@@ -117,6 +125,9 @@ def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> Pr
             raise _beyond("partition_data")
         if count == 0:
             raise MalformedFrame("ProduceRequest: partition_data is null, which it must not be")
+        left -= count
+        if left < 0:
+            raise ManyPartitions
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count - 1):
             index, size = _INDEX_AND_BYTE.unpack_from(frame, position)
@@ -145,7 +156,7 @@ def _decode_flexible(frame: memoryview, position: int, *, topic_ids: bool) -> Pr
     return _produce_frame((transactional_id, acks, timeout_ms, topics))
 
 
-def _decode_plain(frame: memoryview, position: int) -> ProduceFrame:
+def _decode_plain(frame: memoryview, position: int, left: int) -> ProduceFrame:
     end = len(frame)
     transactional_id, position = _plain_string(frame, position, "transactional_id")
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
@@ -162,6 +173,9 @@ def _decode_plain(frame: memoryview, position: int) -> ProduceFrame:
         position += 4
         if not 0 <= count <= end - position:
             raise _beyond("partition_data")
+        left -= count + 1
+        if left < 0:
+            raise ManyPartitions
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
             index, size = _INDEX_AND_SIZE.unpack_from(frame, position)

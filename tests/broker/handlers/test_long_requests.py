@@ -2,17 +2,21 @@
 
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from moldau.broker.handlers import produce
+from moldau.records import build_batch
 from moldau.testing import Broker
 from moldau.timers.turns import Turns
 from moldau.wire import ErrorCode, decode_request
 from moldau.wire import messages as m
 from tests.broker.handlers.conftest import on_loop
 from tests.broker.handlers.wire_client import WireClient
+from tests.e2e.raw import Raw, request_frame
 
 MANY = 30_000
 
@@ -133,6 +137,49 @@ def test_a_produce_to_very_many_partitions_that_are_not_there(
     assert [each.index for each in told] == list(range(MANY))
     assert {each.error_code for each in told} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert len(waits) > MANY / 250
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_a_produce_to_very_many_partitions_is_read_and_answered_by_a_thread(
+    own_client: WireClient, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Also its batches arrive, in order, before those of the next request."""
+    at_work: list[tuple[str, str]] = []
+
+    def noted(name: str) -> None:
+        work = getattr(produce, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            done = work(*arguments, **options)  # not noted if it is too long for the loop
+            at_work.append((name, threading.current_thread().name))
+            return done
+
+        monkeypatch.setattr(produce, name, counted)
+
+    noted("decode_produce_request")
+    noted("encode_produce_response")
+    topic = own_client.new_topic()
+    kind = m.ProduceRequest
+    batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, b"k", b"v", ())]))
+    entries = [kind.PartitionProduceData(number % 3_000, batch) for number in range(6_000)]
+    request = kind(None, -1, 5_000, [kind.TopicProduceData(name=topic, partition_data=entries)])
+    told = own_client.ask(request, version).responses[0].partition_responses
+    assert [each.index for each in told] == [number % 3_000 for number in range(6_000)]
+    assert [each.base_offset for each in told if each.error_code == 0] == [0, 1]
+    assert [name for name, _ in at_work] == ["decode_produce_request", "encode_produce_response"]
+    assert all(thread.startswith("moldau_") for _, thread in at_work)
+    assert own_client.produce(topic, [b"next"], first_timestamp_ms=time.time_ns() // 1_000_000).base_offset == 2
+
+
+def test_a_malformed_produce_to_very_many_partitions_closes_the_connection(own_broker: Broker) -> None:
+    kind = m.ProduceRequest
+    entries = [kind.PartitionProduceData(number, None) for number in range(6_000)]
+    request = kind(None, 1, 1_000, [kind.TopicProduceData(name="none", partition_data=entries)])
+    with Raw(own_broker.bootstrap_servers) as raw:
+        frame = request_frame(request, 9)[:-5]
+        raw.send(struct.pack(">i", len(frame) - 4) + frame[4:])
+        with pytest.raises(ConnectionError):
+            raw.read_frame()
 
 
 def test_large_requests_are_read_by_a_thread(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:

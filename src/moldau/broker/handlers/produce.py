@@ -18,8 +18,14 @@ from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
 from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
-from moldau.wire import ErrorCode
-from moldau.wire.produce import ProduceFrame, ProduceOutcome, decode_produce_request, encode_produce_response
+from moldau.wire import ErrorCode, MalformedFrame
+from moldau.wire.produce import (
+    ManyPartitions,
+    ProduceFrame,
+    ProduceOutcome,
+    decode_produce_request,
+    encode_produce_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +43,7 @@ _FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
 
 _PARTITIONS_PER_SLICE = 200
+_READ_AT_ONCE_MAX = 5_000  # more are read, and answered, by a thread
 # A replica, the offset its high watermark must reach, whether the topic demands a flush, and in which epoch this node
 # led when it appended: in a later one the batch may be gone, and another be in its place.
 _Append = tuple["Partition", int, bool, int]
@@ -46,7 +53,28 @@ Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
 
 
 def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
-    request = decode_produce_request(frame, position, call.version)
+    try:
+        request = decode_produce_request(frame, position, call.version, partitions_max=_READ_AT_ONCE_MAX)
+    except ManyPartitions:
+        broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position))
+        return
+    _take(broker, call, request)
+
+
+async def _take_at_length(broker: Broker, call: Call, frame: bytearray, position: int) -> None:
+    """So many partitions that reading them takes longer than others should wait: a thread does."""
+    work = partial(decode_produce_request, memoryview(frame), position, call.version)
+    try:
+        async with broker.long_look:
+            request = await broker.loop.run_in_executor(broker.executor, work)
+    except MalformedFrame as error:
+        _log.info("closing %s:%s: %s", call.connection.peer_host, call.connection.peer_port, error)
+        call.slot.close(f"malformed request: {error}")
+        return
+    _take(broker, call, request)
+
+
+def _take(broker: Broker, call: Call, request: ProduceFrame) -> None:
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
@@ -206,7 +234,7 @@ def _answer(
         call.respond_payload([encode_produce_response(call.version, outcomes)])
     else:
         deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
-        delayed = _DelayedProduce(call, acks, outcomes, appended)
+        delayed = _DelayedProduce(broker, call, acks, outcomes, appended)
         broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
     for partition, _, needs_flush, _ in appended:
         if needs_flush:
@@ -248,9 +276,10 @@ def _is_settled(append: _Append, acks: int) -> bool:
 class _DelayedProduce:
     """Waits until every batch is settled, or the request's timeout."""
 
-    __slots__ = ("_acks", "_appended", "_call", "_outcomes")
+    __slots__ = ("_acks", "_appended", "_broker", "_call", "_outcomes")
 
-    def __init__(self, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
+    def __init__(self, broker: Broker, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
+        self._broker = broker
         self._call = call
         self._acks = acks
         self._outcomes = outcomes
@@ -283,7 +312,17 @@ class _DelayedProduce:
                 )
                 for topic, of_topic in self._outcomes
             ]
-        self._call.respond_payload([encode_produce_response(self._call.version, self._outcomes)])
+        call, outcomes = self._call, self._outcomes
+        if sum(len(of_topic) for _, of_topic in outcomes) > _READ_AT_ONCE_MAX:
+            self._broker.go_on(call, _respond_at_length(self._broker, call, outcomes))
+        else:
+            call.respond_payload([encode_produce_response(call.version, outcomes)])
+
+
+async def _respond_at_length(broker: Broker, call: Call, outcomes: Outcomes) -> None:
+    async with broker.long_look:
+        body = await broker.loop.run_in_executor(broker.executor, encode_produce_response, call.version, outcomes)
+    call.respond_payload([body])
 
 
 def _answer_all(
