@@ -25,6 +25,7 @@ def test_stop_answers_what_is_in_flight_and_takes_nothing_new(run: Run) -> None:
             world.handler.slots[1].complete([b"B"])
             await asyncio.sleep(0)
             assert not stopped.done()
+            world.handler.connections[1].pause_dispatch()
             world.handler.connections[1].resume_dispatch()  # does not undo the stop
             world.handler.slots[0].complete([b"A"])
             assert await waiting.read_frames(2) == [b"A", b"B"]
