@@ -99,3 +99,11 @@ def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int,
     assert text.startswith(f"small: {said}")
     assert "1,234" in text
     assert "56" in text
+
+
+@pytest.mark.parametrize("command", [("list",), ("validate", "metrics"), ("run", "metrics")])
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    code, text = run(*command)
+    assert code == 1
+    assert "pip install 'moldau[spark]'" in text

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -261,3 +262,9 @@ def test_a_registry_that_is_away_is_not_the_records_fault(registry: Registry, re
         registry.fetch(1)
     with pytest.raises(SetupError, match="http"):
         Registry("localhost:8081")
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    with pytest.raises(SetupError, match=r"pip install 'moldau\[toolkit\]'"):
+        codec_for(dict[str, int], "orders")

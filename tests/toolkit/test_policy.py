@@ -117,3 +117,9 @@ def test_settings_that_make_no_sense_are_said() -> None:
         Retry(now=-1)
     with pytest.raises(SetupError, match="ratio"):
         Breaker(ratio=0)
+
+
+def test_decisions_are_told_in_words() -> None:
+    assert RetryNow(200, parked=False).in_words == "tried again in 200 ms"
+    assert RetryLater(1, 60_000).in_words == "sent to retry topic 1, for 60000 ms"
+    assert Die().in_words == "no attempt is left"

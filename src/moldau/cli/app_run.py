@@ -36,10 +36,10 @@ def run(
     from moldau.toolkit.errors import ToolkitError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    found = load(target)
-    if bootstrap_server is not None:
-        found.bootstrap_servers = bootstrap_server
     try:
+        found = load(target)
+        if bootstrap_server is not None:
+            found.bootstrap_servers = bootstrap_server
         found.run()
     except ToolkitError as error:
         fail(str(error))

@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run, check and watch data pipelines on Spark.", no_args_is_help=True)
 
+
+@app.callback()
+def _needs_spark() -> None:
+    """Run, check and watch data pipelines on Spark."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "yaml", "pyarrow") if find_spec(name) is None]
+    if missing:
+        fail(f"pipelines need {', '.join(missing)}: pip install 'moldau[spark]'")
+
+
 Target = Annotated[str, typer.Argument(metavar="FILE_OR_NAME", help="A pipeline file, or the name of a ready one.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Fill ${NAME}; may be repeated.")

@@ -214,8 +214,10 @@ def _number(topic: str, width: Width, kind: type) -> Codec:
 
 
 def _json(kind: Any, topic: str) -> Codec:
-    import msgspec
-
+    try:
+        import msgspec
+    except ImportError as error:
+        raise SetupError(f"{topic}: values as {kind} need msgspec: pip install 'moldau[toolkit]'") from error
     try:
         decoder = msgspec.json.Decoder(kind)
     except TypeError as error:

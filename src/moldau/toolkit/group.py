@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from moldau.toolkit.topics import TopicMaker
 
 log = logging.getLogger("moldau.toolkit")
+_NAMED_MAX = 10
 
 Hook = Callable[[list[Where]], Any]
 
@@ -227,6 +228,7 @@ class Group:
             if self._is_stopping:
                 part.draining = True
         self._is_assigned.set()
+        log.info("assigned %d partitions: %s", len(event.starts), _listed(start.where for start in event.starts))
         self._call(self._hooks.assigned, [start.where for start in event.starts])
 
     async def _revoking(self, event: Revoking) -> None:
@@ -438,3 +440,10 @@ class Group:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _listed(wheres: Iterable[Where]) -> str:
+    """The partitions, as people write them; many are not all named."""
+    names = [f"{topic}-{index}" for topic, index in sorted(wheres)]
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -86,6 +86,10 @@ class RetryNow:
     delay_ms: int
     parked: bool
 
+    @property
+    def in_words(self) -> str:
+        return f"tried again in {self.delay_ms} ms"
+
 
 @dataclass(slots=True, frozen=True)
 class RetryLater:
@@ -94,10 +98,18 @@ class RetryLater:
     level: int
     delay_ms: int
 
+    @property
+    def in_words(self) -> str:
+        return f"sent to retry topic {self.level}, for {self.delay_ms} ms"
+
 
 @dataclass(slots=True, frozen=True)
 class Die:
     """No attempt is left."""
+
+    @property
+    def in_words(self) -> str:
+        return "no attempt is left"
 
 
 Decision = RetryNow | RetryLater | Die

@@ -473,6 +473,7 @@ class HandlerRuntime:
 
     async def decide(self, lane: Lane, entry: Entry, error: BaseException) -> float | None:
         """What becomes of a record that failed: None when it is finished here, or when to call the handler again."""
+        attempted = repr(Message(entry))
         entry.attempts += 1
         entry.failure = error
         entry.parked = False
@@ -480,7 +481,7 @@ class HandlerRuntime:
         message = Message(entry)
         now = self.around.time.monotonic_ms()
         decision = after_failure(self.options.retry, entry.attempts, lane.level, error)
-        log.warning("%r failed: %r: %s", message, error, type(decision).__name__)
+        log.warning("%s failed: %r; %s", attempted, error, decision.in_words)
         match decision:
             case RetryNow(delay_ms, parked):
                 entry.parked = parked
