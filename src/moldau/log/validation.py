@@ -70,6 +70,7 @@ _QUICK_RECORDS = 500
 _QUICK_BYTES = 64 * 1024
 _NAMED_RECORDS = 5_000
 _NAMED_BYTES = 4 * 1024 * 1024
+# A thread that reads records lets the loop have the interpreter now and then: it would wait for a switch otherwise.
 _RECORDS_PER_BREATH = 2_000
 _BREATH_SECONDS = 0.0001
 

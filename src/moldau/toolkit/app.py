@@ -462,6 +462,7 @@ def _signals(call: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     installed = []
     for number in (signal.SIGTERM, signal.SIGINT):
+        # Refused outside of the main thread, whose owner then stops the app.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, call)
             installed.append(number)

@@ -251,7 +251,7 @@ class ConsumerThread:
             if self._is_held or self._in_transit > 2 * self._batch_size:
                 held_since = held_since if held_since is not None else now
                 if now - held_since < _HOLD_S_MAX:
-                    time.sleep(0.002)
+                    time.sleep(0.002)  # nobody calls when the handlers have caught up; commands are looked at meanwhile
                     continue
                 self._pause_all_for_now()
                 self._poll()
@@ -377,7 +377,7 @@ class ConsumerThread:
                 if kind.code() == KafkaError.REBALANCE_IN_PROGRESS:
                     return starts
                 self._say(f"cannot find out where to begin ({kind.str()}); trying on")
-                time.sleep(0.2)
+                time.sleep(0.2)  # between two tries, on the consumer's own thread
             else:
                 return starts
         return []

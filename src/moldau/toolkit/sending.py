@@ -342,7 +342,7 @@ class Producer:
                         f"{record.topic}: the send buffer stayed full for {self._max_block_s:g} s: await what you send",
                         is_retriable=True,
                     ) from error
-                time.sleep(0.001)
+                time.sleep(0.001)  # another thread empties the buffer
             except KafkaException as error:
                 raise _failure(record.topic, error.args[0]) from error
             else:
@@ -426,7 +426,7 @@ class Producer:
         self._client.flush(timeout)
         deadline = time.monotonic() + timeout
         while self._pending and time.monotonic() < deadline:
-            time.sleep(0.002)
+            time.sleep(0.002)  # the client is done; our callbacks run on another thread
         return not self._pending
 
     def close(self, timeout: float = 30.0) -> None:

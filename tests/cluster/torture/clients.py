@@ -187,16 +187,19 @@ class Poller(Client):
 
 def read_everything(servers: str, partitions: int, seconds: float = 60) -> FinalRead:
     return FinalRead(
-        _read(servers, partitions, "read_uncommitted", seconds), _read(servers, partitions, "read_committed", seconds)
+        read_topic(servers, TOPIC, partitions, "read_uncommitted", seconds),
+        read_topic(servers, TOPIC, partitions, "read_committed", seconds),
     )
 
 
-def _read(servers: str, partitions: int, isolation: str, seconds: float) -> list[tuple[int, int, bytes]]:
+def read_topic(
+    servers: str, topic: str, partitions: int, isolation: str, seconds: float
+) -> list[tuple[int, int, bytes]]:
     """Up to the high watermark, which a read_committed reader reaches only when no transaction hangs."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
-            "group.id": f"final-{isolation}",
+            "group.id": f"final-{topic}-{isolation}",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": isolation,
@@ -207,12 +210,12 @@ def _read(servers: str, partitions: int, isolation: str, seconds: float) -> list
     deadline = time.monotonic() + seconds
     found: list[tuple[int, int, bytes]] = []
     try:
-        places = [TopicPartition(TOPIC, index, 0) for index in range(partitions)]
+        places = [TopicPartition(topic, index, 0) for index in range(partitions)]
         ends = {place.partition: consumer.get_watermark_offsets(place, timeout=20)[1] for place in places}
         consumer.assign(places)
         unfinished = {partition for partition, end in ends.items() if end > 0}
         while unfinished:
-            assert time.monotonic() < deadline, f"{isolation}: partitions {unfinished} have no end: a transaction hangs"
+            assert time.monotonic() < deadline, f"{topic}, {isolation}: {unfinished} have no end: a transaction hangs"
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:

@@ -13,8 +13,8 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster.torture.clients import Client
-from tests.cluster.workload import QUIET, admin, seen
+from tests.cluster.torture.clients import Client, read_topic
+from tests.cluster.workload import admin, seen
 
 KEYS, AGAIN = "torture-keys", "torture-again"
 KEYS_CONFIG = {
@@ -171,36 +171,8 @@ class Remaker(Client):
 
 def read_keys(servers: str, partitions: int, seconds: float = 60) -> dict[str, int]:
     """The newest number of each key, for a read_committed reader."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "final-keys",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            **QUIET,
-        }
-    )
     newest: dict[str, int] = {}
-    deadline = time.monotonic() + seconds
-    try:
-        places = [TopicPartition(KEYS, index, 0) for index in range(partitions)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=20)[1] for place in places}
-        consumer.assign(places)
-        unfinished = {partition for partition, end in ends.items() if end > 0}
-        while unfinished:
-            assert time.monotonic() < deadline, f"partitions {unfinished} of {KEYS} have no end: a transaction hangs"
-            for message in consumer.consume(1000, 0.2):
-                error = message.error()
-                if error is None:
-                    key, _, number = seen(message)[0].decode().rpartition("/")
-                    newest[key] = int(number)
-                elif (
-                    error.code() == KafkaError._PARTITION_EOF
-                    and (message.offset() or 0) >= ends[message.partition() or 0]
-                ):
-                    unfinished.discard(message.partition() or 0)
-    finally:
-        consumer.close()
+    for _, _, value in read_topic(servers, KEYS, partitions, "read_committed", seconds):
+        key, _, number = value.decode().rpartition("/")
+        newest[key] = int(number)
     return newest
