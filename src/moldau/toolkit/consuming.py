@@ -2,13 +2,16 @@
 
 What happens is posted to the event loop (`post`), what is wanted comes through a queue of commands. The thread polls
 whatever the handlers do, so the group's `max.poll.interval.ms` is kept by handlers that take an hour; messages are
-handed over in batches, and no more of them than the loop has taken in.
+handed over in batches, on credit (`Credit`).
 
-Invariants: no other thread calls the consumer. Every batch says to which assignment (generation) of its partition it
-belongs. The position jumps only where we say so: a reset is answered here, as a new assignment. A commit that fails
-ends nothing: it is told, and made again. After a callback that called the client, the running poll ends (`_Yield`):
-the client (confluent-kafka) keeps one state per thread, loses that of the poll by the inner call, and would abort the
-process at the next callback of the same poll. For the same reason it has no other callbacks.
+Invariants: no other thread calls the consumer. What the loop has not answered for is within the credit, and it answers
+(`taken`) only after it has asked for the pauses that those messages make necessary; the thread looks at its credit
+first and carries out commands then. So nothing is read from a full partition but what was in transit when it filled.
+Every batch says to which assignment (generation) of its partition it belongs. The position jumps only where we say so:
+a reset is answered here, as a new assignment. A commit that fails ends nothing: it is told, and made again. After a
+callback that called the client, the running poll ends (`_Yield`): the client (confluent-kafka) keeps one state per
+thread, loses that of the poll by the inner call, and would abort the process at the next callback of the same poll. For
+the same reason it has no other callbacks.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Arrived:
     where: Where
     generation: int
     messages: Sequence[Message]
+    size: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,6 +97,14 @@ class Trouble:
     is_fatal: bool = False
 
 
+@dataclass(slots=True, frozen=True)
+class Credit:
+    """How much may be on its way to the loop at once. The bytes are passed by one batch of what the client fetched."""
+
+    messages: int
+    bytes: int
+
+
 Event = Arrived | Reached | Assigned | Revoking | Removed | Committed | Trouble
 
 
@@ -137,7 +149,9 @@ class ConsumerThread:
         self._next_refresh = 0.0
         self._is_polling = False
         self._is_held = False
+        self._credit = Credit(batch_size, 1)
         self._in_transit = 0
+        self._in_transit_bytes = 0
         self._lock = threading.Lock()
         self._known_topics: frozenset[str] = frozenset()
         self._subscribed: list[str] = []
@@ -146,7 +160,8 @@ class ConsumerThread:
 
     # From any thread.
 
-    def start(self) -> None:
+    def start(self, credit: Credit) -> None:
+        self._credit = credit
         self._thread.start()
 
     def ask(self, command: Callable[[Consumer], Any]) -> Future[Any]:
@@ -157,10 +172,16 @@ class ConsumerThread:
             self._refuse_commands()
         return answer
 
-    def taken(self, count: int) -> None:
-        """The loop has taken in so many messages."""
+    def taken(self, count: int, size: int) -> None:
+        """The loop has taken in so many messages, and asked for all pauses that follow from that."""
         with self._lock:
             self._in_transit -= count
+            self._in_transit_bytes -= size
+
+    @property
+    def is_paused_for_now(self) -> bool:
+        """Whether partitions are paused because the loop takes nothing in."""
+        return bool(self._paused_for_now)
 
     def hold(self, is_held: bool) -> None:
         """Leave records in the client for a moment; what lasts longer is paused."""
@@ -243,28 +264,36 @@ class ConsumerThread:
     def _loop(self) -> None:
         held_since: float | None = None
         while not self._closing:
+            room = self._room()  # before the commands: see the module
             self._run_commands()
             now = time.monotonic()
             if now >= self._next_refresh:
                 found = self._subscribe()
                 self._next_refresh = now + (self._refresh_s if found else 0.5)
-            if self._is_held or self._in_transit > 2 * self._batch_size:
+            if self._is_held or not room:
                 held_since = held_since if held_since is not None else now
                 if now - held_since < _HOLD_S_MAX:
                     time.sleep(0.002)  # nobody calls when the handlers have caught up; commands are looked at meanwhile
                     continue
                 self._pause_all_for_now()
-                self._poll()
+                self._poll(1)
                 continue
             held_since = None
             if self._paused_for_now:
                 self._resume([where for where in self._paused_for_now if where not in self._wanted_paused])
                 self._paused_for_now.clear()
-            self._poll()
+            self._poll(room)
 
-    def _poll(self) -> None:
+    def _room(self) -> int:
+        """How many messages may be read now."""
+        with self._lock:
+            if self._in_transit_bytes >= self._credit.bytes:
+                return 0
+            return max(0, min(self._batch_size, self._credit.messages - self._in_transit))
+
+    def _poll(self, count: int) -> None:
         # What has been fetched comes at once; only if there is nothing, wait. Each call may wait for the interpreter.
-        if messages := self._consumer.consume(self._batch_size, 0):
+        if messages := self._consumer.consume(count, 0):
             self._take(messages)
             return
         self._is_polling = True
@@ -307,9 +336,11 @@ class ConsumerThread:
     def _hand(self, where: Where, records: Sequence[Message]) -> None:
         generation = self._generations.get(where)
         if records and generation is not None:
+            size = sum(map(len, records))
             with self._lock:
                 self._in_transit += len(records)
-            self._post(Arrived(where, generation, records))
+                self._in_transit_bytes += size
+            self._post(Arrived(where, generation, records, size))
 
     def _run_commands(self) -> None:
         while self._commands:

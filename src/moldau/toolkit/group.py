@@ -23,6 +23,7 @@ from moldau.toolkit.consuming import (
     Assigned,
     Committed,
     ConsumerThread,
+    Credit,
     Event,
     Reached,
     Removed,
@@ -122,8 +123,19 @@ class Group:
         for handler in self.handlers:
             handler.start()
         self._has_started = True
-        self._thread.start()
+        self._thread.start(self.credit())
         self._tick()
+
+    def credit(self) -> Credit:
+        """As much as the tightest handler may hold: nobody ever has more than twice its limits."""
+        limits = [handler.options.limits for handler in self.handlers]
+        entries = min(min(each.entries, each.entries_per_partition) for each in limits)
+        return Credit(min(entries, 2 * self.settings.batch_size), min(each.bytes for each in limits))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether nothing is read at all, for so long that the partitions were paused."""
+        return self._thread.is_paused_for_now
 
     @property
     def assignment(self) -> list[Where]:
@@ -165,10 +177,13 @@ class Group:
     def _drain(self) -> None:
         self._is_drain_scheduled = False
         events = self._events
+        count = size = 0
         while events:
             event = events.popleft()
             match event:
                 case Arrived():
+                    count += len(event.messages)
+                    size += event.size
                     self._arrived(event)
                 case Reached():
                     if (owner := self._owners.get(event.where)) is not None:
@@ -186,9 +201,10 @@ class Group:
         for handler in self.handlers:
             handler.wake()
         self._flow()
+        if count:
+            self._thread.taken(count, size)  # after the pauses were asked for
 
     def _arrived(self, event: Arrived) -> None:
-        self._thread.taken(len(event.messages))
         owner = self._owners.get(event.where)
         if owner is None:
             return

@@ -29,7 +29,12 @@ _WHOLE_PARTITION = b""  # the lane of order="partition"; there it is the only on
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """How much may be held between its arrival and its end."""
+    """How much may be held between its arrival and its end before no more is read.
+
+    What was on its way then still comes, and that is no more than the limit again: a handler never holds twice as many
+    entries as these, of a partition or in all. Bytes may pass that by what the client had fetched in advance
+    (`queued.max.messages.kbytes`).
+    """
 
     entries: int = 10_000
     bytes: int = 64 * 1024 * 1024
