@@ -20,9 +20,9 @@ from statistics import median
 
 from benchmarks.rows import Row
 from moldau.log import LogConfig, LogContext, LogManager, PartitionLog, open_log
-from moldau.log.cleanable import log_to_clean
-from moldau.log.cleaner import CleanJob
-from moldau.log.snapshots import encode
+from moldau.log.cleaner.cleanable import log_to_clean
+from moldau.log.cleaner.cleaner import CleanJob
+from moldau.log.producers.snapshots import encode
 from moldau.records import BatchOptions, build_batch
 from moldau.records.batch import HEADER
 from moldau.seams import RealDisk, SystemClock, SystemRandom

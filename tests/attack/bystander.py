@@ -14,7 +14,7 @@ from typing import Any
 
 from moldau.records import build_batch
 from moldau.wire import messages as m
-from tests.broker.handlers.wire_client import WireClient
+from tests.broker.requests.handlers.wire_client import WireClient
 
 EVERY_S = 0.02
 TOPIC, GROUP, TRANSACTIONAL_ID = "bystander", "bystander", "bystander"

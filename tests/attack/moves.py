@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-from moldau.broker.registry import served_on
+from moldau.broker.requests.registry import served_on
 from moldau.records import Codec, build_batch, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT
 from moldau.records.checksum import crc32c

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
-from tests.broker.handlers.wire_client import WireClient
+from tests.broker.requests.handlers.wire_client import WireClient
 from tests.support.broker_process import read_ready
 from tests.support.clients import read_all
 

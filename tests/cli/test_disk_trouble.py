@@ -61,7 +61,7 @@ def test_a_full_disk_ends_the_node_and_it_says_why(tmp_path: Path) -> None:
         assert any(failed)
         status, said = ended(process)
         assert status == 1
-        assert f"ERROR moldau.broker.node: log dir {data} is offline" in said
+        assert f"ERROR moldau.broker.node.node: log dir {data} is offline" in said
         assert "holds the metadata, failed" in said
 
 

@@ -174,7 +174,7 @@ def test_ctrl_c_while_it_starts_is_no_traceback(tmp_path: Path) -> None:
         "from moldau.cli import main\n"
         "sys.argv[:] = ['moldau', 'serve', '--data-dir', 'data', '--listen', '127.0.0.1:0']\n"
         "sys.meta_path.insert(0, type('Ctrl-C', (), {'find_spec': staticmethod(\n"
-        "    lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'moldau.broker.node' else None)}))\n"
+        "    lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'moldau.broker.node.node' else None)}))\n"
         "main()\n"
     )
     done = subprocess.run(

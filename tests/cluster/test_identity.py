@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from moldau.broker.config import load_broker_config
-from moldau.broker.identity import WrongDirectory, derived_cluster_id, format_voter
-from moldau.broker.quorum import LostHistory
+from moldau.broker.node.identity import WrongDirectory, derived_cluster_id, format_voter
+from moldau.broker.quorum.quorum import LostHistory
 from moldau.net import new_event_loop
 from moldau.seams import RealDisk, SystemRandom
 from moldau.testing import AsyncCluster

@@ -12,7 +12,7 @@ import pytest
 from moldau.broker.channels import Channels, UnsupportedVersion
 from moldau.broker.config import load_broker_config
 from moldau.broker.config.definition import ResourceType
-from moldau.broker.node import Node
+from moldau.broker.node.node import Node
 from moldau.net import RealNetwork, new_event_loop
 from moldau.wire import ErrorCode, Message, apis, encode
 from moldau.wire import messages as m

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from moldau.log import AppendOrigin, LogConfig, LogContext, LogManager, PartitionLog, open_log
-from moldau.log.cleanable import log_to_clean
-from moldau.log.cleaner import CleanJob
+from moldau.log.cleaner.cleanable import log_to_clean
+from moldau.log.cleaner.cleaner import CleanJob
 from moldau.log.segment import Segment
 from moldau.records import (
     BatchOptions,

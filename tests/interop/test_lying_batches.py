@@ -17,7 +17,7 @@ from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSE
 from moldau.records.checksum import crc32c
 from moldau.testing import Broker
 from moldau.wire import ErrorCode
-from tests.broker.handlers.wire_client import WireClient
+from tests.broker.requests.handlers.wire_client import WireClient
 from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.scenarios.support import batch
 

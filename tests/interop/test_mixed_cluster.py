@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from moldau.broker.config import load_broker_config
-from moldau.broker.node import Node
+from moldau.broker.node.node import Node
 from moldau.testing.ports import free_ports
 from moldau.wire import messages as m
 from tests.cluster.workload import wait_until

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from moldau.log import FlushJob, LogConfig, LogManager, ManagerSettings, MoveJob, PartitionLog
-from moldau.log.cleaning import ScheduledClean
+from moldau.log.dirs.cleaning import ScheduledClean
 from moldau.log.jobs import Job
 from moldau.seams.randomness import SeededRandom
 from tests.log.helpers import ManualClock, batch, read_records, values

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from moldau.log import LogConfig, open_log
-from moldau.log.cleanable import log_to_clean
-from moldau.log.cleaner import CleanJob
+from moldau.log.cleaner.cleanable import log_to_clean
+from moldau.log.cleaner.cleaner import CleanJob
 from moldau.records import Codec
 from tests.log.helpers import START_MS, KeyValue, ManualClock, batch, read_records, sim_context
 from tests.support.sim_disk import SimDisk

@@ -15,7 +15,6 @@ from moldau.log import (
     PartitionLog,
     TimestampType,
     open_log,
-    recalled_batches,
 )
 from moldau.log.errors import (
     CorruptRecord,
@@ -32,6 +31,7 @@ from moldau.log.errors import (
     UnexpectedAppendOffset,
     UnsupportedCompressionType,
 )
+from moldau.log.producers import recalled_batches
 from moldau.records import Codec, build_batch, iter_batches, read_header, renew_crc
 from moldau.seams.randomness import SeededRandom
 from tests.log.helpers import START_MS, ManualClock, batch, marker, read_records, sim_context, sim_log, values

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from moldau.log import LogConfig, LogContext, LogManager, open_log
-from moldau.log.cleanable import log_to_clean
-from moldau.log.cleaner import CleanJob
+from moldau.log.cleaner.cleanable import log_to_clean
+from moldau.log.cleaner.cleaner import CleanJob
 from moldau.log.open_segments import OpenSegments
 from moldau.seams import RealDisk, SystemClock, SystemRandom
 from moldau.seams.disk import SPARE_DESCRIPTORS

@@ -13,20 +13,20 @@ from typing import Any, cast
 from moldau.broker.broker import Broker
 from moldau.broker.channels import Channels
 from moldau.broker.config import load_broker_config
-from moldau.broker.controller import LocalController
-from moldau.broker.controller_channel import ControllerChannel
-from moldau.broker.dispatch import Dispatcher
-from moldau.broker.dynamic_config import updated_config
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.flusher import Flusher
-from moldau.broker.replicas import ReplicaManager
+from moldau.broker.config.running import updated_config
+from moldau.broker.controller.channel import ControllerChannel
+from moldau.broker.controller.local import LocalController
+from moldau.broker.replicas.fetch_sessions import FetchSessions
+from moldau.broker.replicas.flusher import Flusher
+from moldau.broker.replicas.manager import ReplicaManager
+from moldau.broker.requests.dispatch import Dispatcher
 from moldau.controller import diff
 from moldau.controller.directories import assign_replicas_to_dirs
 from moldau.controller.image import PartitionImage
 from moldau.controller.isr import alter_partition
-from moldau.log.checkpoints import MetaProperties, uuid_text
 from moldau.log.config import LogConfig
-from moldau.log.log_manager import LogManager
+from moldau.log.dirs.checkpoints import MetaProperties, uuid_text
+from moldau.log.dirs.log_manager import LogManager
 from moldau.net import LoopTimers
 from moldau.records import build_batch, iter_batches, iter_records
 from moldau.seams.randomness import SeededRandom

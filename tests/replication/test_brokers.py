@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from moldau.broker.dir_assignments import DirAssignments
-from moldau.broker.isr_updates import IsrUpdates
+from moldau.broker.replicas.dir_assignments import DirAssignments
+from moldau.broker.replicas.isr_updates import IsrUpdates
 from moldau.controller.context import ControllerResult
 from moldau.controller.image import UNASSIGNED_DIR
 from moldau.wire import ErrorCode

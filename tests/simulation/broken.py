@@ -27,8 +27,8 @@ def ack_before_isr() -> Iterator[None]:
 
 def truncate_by_high_watermark() -> Iterator[None]:
     """As Kafka did before KIP-101: a follower goes back to its high watermark, and trusts the rest."""
-    from moldau.broker.handlers import fetch
-    from moldau.broker.partition import Partition
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.requests.handlers import fetch
 
     become = Partition.become
 
@@ -47,7 +47,7 @@ def truncate_by_high_watermark() -> Iterator[None]:
 
 def never_diverge() -> Iterator[None]:
     """The leader does not say where the follower's log left its own."""
-    from moldau.broker.handlers import fetch
+    from moldau.broker.requests.handlers import fetch
 
     with patch.object(fetch, "_diverging_epoch", lambda *_: None):
         yield
@@ -72,21 +72,21 @@ def vote_for_anybody() -> Iterator[None]:
 
 
 def forget_votes() -> Iterator[None]:
-    from moldau.broker.quorum_log import QuorumLog
+    from moldau.broker.quorum.metadata_log import QuorumLog
 
     with patch.object(QuorumLog, "write_election_state", lambda *_: None):
         yield
 
 
 def skip_metadata_flush() -> Iterator[None]:
-    from moldau.broker.quorum_log import QuorumLog
+    from moldau.broker.quorum.metadata_log import QuorumLog
 
     with patch.object(QuorumLog, "flushed_offset", property(lambda self: self.end_offset)):
         yield
 
 
 def read_beyond_high_watermark() -> Iterator[None]:
-    from moldau.broker.handlers import fetch
+    from moldau.broker.requests.handlers import fetch
 
     with patch.object(fetch, "_CONSUMER", -99):
         yield
@@ -111,7 +111,7 @@ def any_replica_may_lead() -> Iterator[None]:
 
 def lose_a_marker() -> Iterator[None]:
     """The last partition of a transaction never hears how it ended, and the coordinator believes it did."""
-    from moldau.broker.txn_markers import MarkerSender
+    from moldau.broker.coordinators.txn_markers import MarkerSender
 
     write = MarkerSender.write
 
@@ -175,7 +175,7 @@ def keep_leader_epoch() -> Iterator[None]:
 
 def lead_in_a_former_life() -> Iterator[None]:
     """A broker that comes back before anybody missed it goes on leading what it led."""
-    from moldau.broker.replicas import ReplicaManager
+    from moldau.broker.replicas.manager import ReplicaManager
 
     with patch.object(ReplicaManager, "_may_lead", lambda _: True):
         yield
@@ -190,7 +190,7 @@ def forget_aborted_transactions() -> Iterator[None]:
 
 def take_any_sequence() -> Iterator[None]:
     """A repeated batch is not recognized, and whatever sequence comes is taken."""
-    from moldau.log.producer_state import ProducerEntry, ProducerState
+    from moldau.log.producers.producer_state import ProducerEntry, ProducerState
 
     with (
         patch.object(ProducerEntry, "duplicate_of", lambda *_: None),
@@ -229,7 +229,7 @@ def write_votes_without_flush() -> Iterator[None]:
 
 def control_at_once() -> Iterator[None]:
     """A new controller acts on the image it has, before it knows that all of the log is in it."""
-    from moldau.broker.quorum import MetadataQuorum
+    from moldau.broker.quorum.quorum import MetadataQuorum
 
     changed = MetadataQuorum._on_leader_changed
 
@@ -258,7 +258,7 @@ def take_any_disk_for_the_voter() -> Iterator[None]:
 
 def change_voters_uncommitted() -> Iterator[None]:
     """The next change of the voters begins before the last one is committed."""
-    from moldau.broker.quorum_voters import VoterChanges
+    from moldau.broker.quorum.voters import VoterChanges
     from moldau.raft import membership
     from moldau.raft.leader import Leader
     from moldau.wire import ErrorCode
@@ -273,7 +273,7 @@ def change_voters_uncommitted() -> Iterator[None]:
 
     with (
         patch.object(membership, "changeable", changeable),
-        patch("moldau.broker.quorum_voters.changeable", changeable),
+        patch("moldau.broker.quorum.voters.changeable", changeable),
         patch.object(VoterChanges, "_change", change),
     ):
         yield
@@ -291,8 +291,8 @@ def answer_before_commit() -> Iterator[None]:
         then(True)
 
     with (
-        patch("moldau.broker.group_coordinator.when_committed", at_once),
-        patch("moldau.broker.transaction_coordinator.when_committed", at_once),
+        patch("moldau.broker.coordinators.groups.when_committed", at_once),
+        patch("moldau.broker.coordinators.transactions.when_committed", at_once),
     ):
         yield
 
@@ -328,7 +328,7 @@ def never_end_sessions() -> Iterator[None]:
 
 def compact_beyond_the_last_stable_offset() -> Iterator[None]:
     """Values of open transactions cost their keys the committed ones (A1)."""
-    from moldau.log import cleanable
+    from moldau.log.cleaner import cleanable
 
     def up_to_active(log: Any, *_: Any) -> int:
         return int(log.active_segment.base_offset)
@@ -339,7 +339,7 @@ def compact_beyond_the_last_stable_offset() -> Iterator[None]:
 
 def inherit_checkpoints() -> Iterator[None]:
     """A topic that is made again begins with what the checkpoints say of the former one (A2)."""
-    from moldau.log.log_dir import LogDir
+    from moldau.log.dirs.log_dir import LogDir
 
     with patch.object(LogDir, "forget", lambda *_: None):
         yield
@@ -347,7 +347,7 @@ def inherit_checkpoints() -> Iterator[None]:
 
 def make_replicas_anew() -> Iterator[None]:
     """What lay in a dir that is away is made again, empty, in another (A12)."""
-    from moldau.broker.replicas import ReplicaManager
+    from moldau.broker.replicas.manager import ReplicaManager
     from moldau.log.errors import StorageError
 
     dir_of = ReplicaManager._dir_of
@@ -363,6 +363,6 @@ def make_replicas_anew() -> Iterator[None]:
 
     with (
         patch.object(ReplicaManager, "_dir_of", anywhere),
-        patch("moldau.broker.node.clean_shutdown_epoch", any_epoch),
+        patch("moldau.broker.node.node.clean_shutdown_epoch", any_epoch),
     ):
         yield

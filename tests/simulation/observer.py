@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TypeVar
 
-from moldau.broker.partition import Partition as Replica
-from moldau.broker.quorum import MetadataQuorum
+from moldau.broker.quorum.quorum import MetadataQuorum
+from moldau.broker.replicas.partition import Partition as Replica
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.raft import VoterSet
 from moldau.records import CorruptBatch, check_crc, iter_batches

@@ -1,6 +1,6 @@
 """Nodes, disks, clocks and clients of one simulated world. Everything in it follows from the seed.
 
-A node is the real `moldau.broker.node.Node`: only clock, randomness, disk, network and executor are ours.
+A node is the real `moldau.broker.node.node.Node`: only clock, randomness, disk, network and executor are ours.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from moldau.broker.config import load_broker_config, standalone_settings
-from moldau.broker.node import Node
-from moldau.broker.quorum import MetadataQuorum
-from moldau.broker.registration import RegistrationRefused
+from moldau.broker.node.node import Node
+from moldau.broker.node.registration import RegistrationRefused
+from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.groups.partitioning import partition_for_group
 from moldau.log.errors import StorageError

@@ -18,7 +18,7 @@ from moldau.broker.config import BrokerConfig
 from moldau.broker.supervision import begin
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
-from moldau.log.log_manager import LogManager
+from moldau.log.dirs.log_manager import LogManager
 from moldau.seams import Clock, Random
 from moldau.seams.network import Connection, Network
 from moldau.timers.purgatory import Purgatory
@@ -26,21 +26,21 @@ from moldau.timers.turns import Slices, Turns
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
-    from moldau.broker.calls import Call
     from moldau.broker.channels import Channels
-    from moldau.broker.controller import LocalController
-    from moldau.broker.controller_channel import ControllerChannel
-    from moldau.broker.fetch_sessions import FetchSessions
-    from moldau.broker.flusher import Flusher
-    from moldau.broker.group_coordinator import GroupCoordinator
-    from moldau.broker.log_dir_moves import LogDirMoves
-    from moldau.broker.partition import Partition
-    from moldau.broker.producer_ids import ProducerIds
-    from moldau.broker.quorum import MetadataQuorum
-    from moldau.broker.replicas import ReplicaManager
-    from moldau.broker.telemetry import Telemetry
-    from moldau.broker.transaction_coordinator import TransactionCoordinator
-    from moldau.broker.txn_verifier import RemoteCoordinators
+    from moldau.broker.controller.channel import ControllerChannel
+    from moldau.broker.controller.local import LocalController
+    from moldau.broker.coordinators.groups import GroupCoordinator
+    from moldau.broker.coordinators.producer_ids import ProducerIds
+    from moldau.broker.coordinators.transactions import TransactionCoordinator
+    from moldau.broker.coordinators.txn_verifier import RemoteCoordinators
+    from moldau.broker.quorum.quorum import MetadataQuorum
+    from moldau.broker.replicas.dir_moves import LogDirMoves
+    from moldau.broker.replicas.fetch_sessions import FetchSessions
+    from moldau.broker.replicas.flusher import Flusher
+    from moldau.broker.replicas.manager import ReplicaManager
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.requests.calls import Call
+    from moldau.broker.requests.telemetry import Telemetry
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Broker:
     @property
     def groups(self) -> GroupCoordinator:
         if self._groups is None:
-            from moldau.broker.group_coordinator import GroupCoordinator
+            from moldau.broker.coordinators.groups import GroupCoordinator
 
             self._groups = GroupCoordinator(self)
             self._groups.load_all()
@@ -144,7 +144,7 @@ class Broker:
     @property
     def transactions(self) -> TransactionCoordinator:
         if self._transactions is None:
-            from moldau.broker.transaction_coordinator import TransactionCoordinator
+            from moldau.broker.coordinators.transactions import TransactionCoordinator
 
             self._transactions = TransactionCoordinator(self)
             self._transactions.load_all()
@@ -154,7 +154,7 @@ class Broker:
     @property
     def producer_ids(self) -> ProducerIds:
         if self._producer_ids is None:
-            from moldau.broker.producer_ids import ProducerIds
+            from moldau.broker.coordinators.producer_ids import ProducerIds
 
             self._producer_ids = ProducerIds(self)
         return self._producer_ids
@@ -162,7 +162,7 @@ class Broker:
     @property
     def telemetry(self) -> Telemetry:
         if self._telemetry is None:
-            from moldau.broker.telemetry import Telemetry
+            from moldau.broker.requests.telemetry import Telemetry
 
             self._telemetry = Telemetry(self.random)
             self.disconnect_listeners.append(self._telemetry.on_disconnect)
@@ -208,7 +208,7 @@ class Broker:
     def remote_coordinators(self) -> RemoteCoordinators:
         """Transaction coordinators on other brokers."""
         if self._remote_coordinators is None:
-            from moldau.broker.txn_verifier import RemoteCoordinators
+            from moldau.broker.coordinators.txn_verifier import RemoteCoordinators
 
             self._remote_coordinators = RemoteCoordinators(self)
         return self._remote_coordinators

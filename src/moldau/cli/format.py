@@ -18,7 +18,7 @@ def format_voter(
 ) -> None:
     """Let a voter that lost its disk rejoin controller.quorum.voters: only while most of the others are up and well."""
     from moldau.broker.config import InvalidConfig, load_broker_config, read_properties
-    from moldau.broker.identity import WrongDirectory, format_voter
+    from moldau.broker.node.identity import WrongDirectory, format_voter
     from moldau.seams import RealDisk, SystemRandom
 
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
-    from moldau.broker.node import Node
+    from moldau.broker.node.node import Node
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "moldau-data"
@@ -135,11 +135,11 @@ def _run(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
 
 async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.broker.config import InvalidConfig
-    from moldau.broker.identity import WrongDirectory
-    from moldau.broker.node import Node
-    from moldau.broker.quorum import LostHistory
-    from moldau.broker.quorum_recovery import CorruptMetadata
-    from moldau.broker.registration import RegistrationRefused
+    from moldau.broker.node.identity import WrongDirectory
+    from moldau.broker.node.node import Node
+    from moldau.broker.node.registration import RegistrationRefused
+    from moldau.broker.quorum.quorum import LostHistory
+    from moldau.broker.quorum.recovery_point import CorruptMetadata
     from moldau.log.errors import LogError
     from moldau.raft.election_state import CorruptQuorumState
 

@@ -2,19 +2,19 @@
 
 from moldau.log.config import CompressionType, LogConfig, TimestampType
 from moldau.log.context import LogContext
+from moldau.log.dirs.log_manager import DirInfo, LogManager
+from moldau.log.dirs.move import MoveJob
+from moldau.log.dirs.opening import OpenReport
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.index.txn_index import AbortedTxn
 from moldau.log.jobs import Job
-from moldau.log.log_manager import DirInfo, LogManager
-from moldau.log.move import MoveJob
-from moldau.log.opening import OpenReport
 from moldau.log.partition_log import PartitionLog
-from moldau.log.producer_state import AppendOrigin
-from moldau.log.recovery import RecoveryReport, open_log
+from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.recovery.recovery import RecoveryReport, open_log
 from moldau.log.results import ActiveProducer, Appended, ReadInfo
 from moldau.log.settings import ManagerSettings
 from moldau.log.timestamps import FoundOffset
-from moldau.log.txn_index import AbortedTxn
 
 __all__ = [
     "AbortedTxn",

@@ -9,13 +9,13 @@ began with, and only its end says that these are durable. Flushes may overlap an
 is overtaken by a truncation, leaves all of its work to the next.
 """
 
-from moldau.log.checkpoints import PARTITION_METADATA
+from moldau.log.dirs.checkpoints import PARTITION_METADATA
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.flush import Changes, FlushTicket
 from moldau.log.incarnation import Incarnation
+from moldau.log.producers.snapshots import Snapshots
 from moldau.log.segment import LOG_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX
 from moldau.log.segments import Segments
-from moldau.log.snapshots import Snapshots
 
 _RECORDS_ONLY = (LOG_SUFFIX, TXN_INDEX_SUFFIX)
 

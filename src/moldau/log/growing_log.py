@@ -15,16 +15,16 @@ from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.failure import check_descriptors, offline_on_error
 from moldau.log.incarnation import Incarnation
-from moldau.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET, pack_entry
-from moldau.log.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
+from moldau.log.index.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET, pack_entry
+from moldau.log.producers.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
+from moldau.log.producers.recalled_batches import recall_batches
+from moldau.log.producers.snapshots import Snapshots
 from moldau.log.reading import Reader
-from moldau.log.recalled_batches import recall_batches
 from moldau.log.results import ActiveProducer, Appended
 from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
-from moldau.log.snapshots import Snapshots
 from moldau.log.validation import LAST_CODEC, CheckedBatch, read_marker, validate_for_follower, validate_for_leader
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import (

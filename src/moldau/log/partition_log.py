@@ -12,21 +12,21 @@ Invariants
 - `flushed_offset` counts what survives a power loss; `recovery_point` never lies beyond what was flushed.
 """
 
-from moldau.log.checkpoints import write_topic_id
 from moldau.log.context import LogContext
+from moldau.log.dirs.checkpoints import write_topic_id
 from moldau.log.epoch_cache import UNDEFINED_OFFSET, EpochEndOffset
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.log.failure import offline_on_error
 from moldau.log.flush import FlushJob, FlushTicket
 from moldau.log.growing_log import GrowingLog
 from moldau.log.incarnation import Incarnation
-from moldau.log.replay import rebuild_producer_state
+from moldau.log.index.time_index import NO_TIMESTAMP
+from moldau.log.index.txn_index import AbortedTxn
+from moldau.log.recovery.replay import rebuild_producer_state
 from moldau.log.results import ReadInfo
 from moldau.log.retention import deletable_segments
 from moldau.log.segment import Segment
-from moldau.log.time_index import NO_TIMESTAMP
 from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
-from moldau.log.txn_index import AbortedTxn
 
 
 class PartitionLog(GrowingLog):

@@ -2,7 +2,7 @@
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import RecordListTooLarge
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET
+from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.segment import Segment
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex, CorruptRecord
-from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from moldau.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from moldau.log.index.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from moldau.log.index.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.log.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from moldau.log.index.txn_index import TxnIndex
 from moldau.log.open_segments import OpenSegments
-from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from moldau.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
-from moldau.log.txn_index import TxnIndex
 from moldau.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, CorruptBatch, read_header
 from moldau.seams import Disk, DiskFile
 

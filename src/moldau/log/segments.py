@@ -8,10 +8,10 @@ from bisect import bisect_right
 
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
+from moldau.log.index.txn_index import AbortedTxn
+from moldau.log.producers.snapshots import Snapshots
 from moldau.log.results import ReadInfo
 from moldau.log.segment import SUFFIXES, Segment
-from moldau.log.snapshots import Snapshots
-from moldau.log.txn_index import AbortedTxn
 
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"  # a compacted segment in the making

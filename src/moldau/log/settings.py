@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from moldau.log.cleaner.throttle import UNLIMITED_BYTES_PER_SECOND
 from moldau.log.config import LONG_MAX
-from moldau.log.throttle import UNLIMITED_BYTES_PER_SECOND
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,7 +18,7 @@ from moldau.testing.loop_thread import LoopThread
 from moldau.testing.settings import Settings, as_texts
 
 if TYPE_CHECKING:
-    from moldau.broker.node import Node
+    from moldau.broker.node.node import Node
 
 # Tests want a new consumer group to read at once, not three seconds later, and few partitions to open.
 _DEFAULTS = {
@@ -51,7 +51,7 @@ class AsyncBroker:
 
     async def start(self) -> Self:
         from moldau.broker.config import load_broker_config, standalone_settings
-        from moldau.broker.node import Node
+        from moldau.broker.node.node import Node
         from moldau.seams import RealDisk
         from moldau.testing.throwaway_disk import ThrowawayDisk
 

@@ -22,7 +22,7 @@ from moldau.testing.ports import free_ports
 from moldau.testing.settings import Settings, as_texts
 
 if TYPE_CHECKING:
-    from moldau.broker.node import Node
+    from moldau.broker.node.node import Node
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class AsyncCluster:
 
     async def start_node(self, number: int) -> None:
         from moldau.broker.config import load_broker_config
-        from moldau.broker.node import Node
+        from moldau.broker.node.node import Node
         from moldau.seams import RealDisk
         from moldau.testing.throwaway_disk import ThrowawayDisk
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from moldau.broker.calls import Call
 from moldau.broker.config import load_broker_config
-from moldau.broker.config_rules import TableRules
-from moldau.broker.controller import LocalController
-from moldau.broker.quorum import MetadataQuorum
+from moldau.broker.config.rules import TableRules
+from moldau.broker.controller.local import LocalController
+from moldau.broker.quorum.quorum import MetadataQuorum
+from moldau.broker.requests.calls import Call
 from moldau.controller import BrokerSessions, ControllerContext
 from moldau.controller.features import bootstrap_records
 from moldau.controller.image import ClusterImage
@@ -161,7 +161,7 @@ class World:
         if api.name == "ApiVersions":
             levels = m.ApiVersionsResponse.SupportedFeatureKey("kraft.version", 0, 1)
             return m.ApiVersionsResponse(supported_features=[levels])
-        handle: Callable[..., Any] = import_module(f"moldau.broker.handlers.{HANDLERS[api.key]}").handle
+        handle: Callable[..., Any] = import_module(f"moldau.broker.requests.handlers.{HANDLERS[api.key]}").handle
         response = handle(member.broker, call, decode_request(api.request, version, data))
         if not isinstance(response, Message):
             response = await response

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.quorum_recovery import (
+from moldau.broker.quorum.recovery_point import (
     RECOVERY_POINT,
     CorruptMetadata,
     check_flushed,

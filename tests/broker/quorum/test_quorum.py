@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.quorum import LostHistory, NotController
+from moldau.broker.quorum.quorum import LostHistory, NotController
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.image import ClusterImage
 from moldau.wire import Message

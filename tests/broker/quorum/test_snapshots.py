@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.metadata_snapshots import CorruptSnapshot, list_snapshots, read_snapshot, snapshot_batches
-from moldau.broker.quorum_recovery import CorruptMetadata
+from moldau.broker.quorum.recovery_point import CorruptMetadata
+from moldau.broker.quorum.snapshot_files import CorruptSnapshot, list_snapshots, read_snapshot, snapshot_batches
 from moldau.controller.features import bootstrap_records
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE

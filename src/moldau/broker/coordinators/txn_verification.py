@@ -1,0 +1,226 @@
+"""Before a transactional batch is written: is the partition in the transaction, or shall it be added (KIP-890)?
+
+Without this, a batch of a producer that was fenced long ago could be appended after its transaction ended, and would
+keep readers waiting for an end that never comes. The log gives a guard before the coordinator is asked and accepts the
+batch only with it; a marker written meanwhile makes the guard worthless.
+
+Invariants
+- A yes counts with the guards that were taken right before it was asked for: each try takes new ones.
+- All partitions of a request are asked about together, wherever the coordinator is: asked one by one, the second would
+  find the transaction busy with the first.
+- CONCURRENT_TRANSACTIONS (the last transaction's markers are on their way) is waited for here, for a bounded time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from moldau.log.errors import LogError
+from moldau.records import CorruptBatch, read_header
+from moldau.transactions import TopicPartition
+from moldau.transactions.verification import (
+    Operation,
+    Question,
+    as_transaction,
+    client_error,
+    errors_of,
+    produce_error,
+    produce_operation,
+)
+from moldau.wire import ErrorCode, Struct
+from moldau.wire import messages as m
+from moldau.wire.produce import ProduceFrame
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.coordinators.txn_verifier import OnErrors
+    from moldau.broker.requests.calls import Call
+
+_log = logging.getLogger(__name__)
+
+_ASK_VERSION = 5  # of AddPartitionsToTxn, as brokers use it among themselves
+Key = tuple["str | bytes", int]
+Guard = object
+
+
+class Verified(NamedTuple):
+    """What the coordinator said about one partition: a guard for the append, or an error for the client."""
+
+    guard: Guard | None
+    error: ErrorCode
+
+    @property
+    def message(self) -> str | None:
+        """Said where the code alone would mislead: it has other meanings too."""
+        if self.error in (ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS):
+            return "the transaction coordinator could not confirm that the partition is in the transaction"
+        return None
+
+
+class Writer(NamedTuple):
+    """Who writes, by its own account."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    operation: Operation
+
+
+OnVerified = Callable[[Mapping[TopicPartition, Verified]], None]
+
+
+def verify(broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified) -> None:
+    """Ask about the partitions (each with the first sequence that is to be written there), and call `then`, now or
+    later, with what was found. A partition that is missing there has the transaction open already, or is not led
+    here: its append needs no guard, or will say what is wrong."""
+    config = broker.config
+    is_trusted = not config.get_bool("transaction.partition.verification.enable")
+    if is_trusted and writer.operation is not Operation.ADD_PARTITION:
+        then({})  # old clients add partitions themselves, and the operator trusts them
+        return
+    patience_ms = min(
+        config.get_int("add.partitions.to.txn.retry.backoff.max.ms"), config.get_int("request.timeout.ms")
+    )
+    _try(broker, writer, sequences, then, broker.clock.monotonic_ms() + patience_ms)
+
+
+def _try(
+    broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified, end_ms: float
+) -> None:
+    guards, found = _take_guards(broker, writer, sequences)
+    if not guards:
+        then(found)
+        return
+
+    def on_errors(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        now_ms = broker.clock.monotonic_ms()
+        if now_ms < end_ms and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
+            backoff_ms = broker.config.get_int("add.partitions.to.txn.retry.backoff.ms")
+            broker.wheel.add(now_ms + backoff_ms, partial(_try, broker, writer, sequences, then, end_ms))
+        else:
+            then(found | {place: Verified(guards[place], error) for place, error in errors.items()})
+
+    _ask(broker, Question(0, *writer[:3], frozenset(guards), writer.operation), on_errors)
+
+
+def _take_guards(
+    broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, Verified]]:
+    """A guard for each partition that has to be asked about, and what needs no question to be refused."""
+    guards: dict[TopicPartition, Guard] = {}
+    refused: dict[TopicPartition, Verified] = {}
+    for place, sequence in sequences.items():
+        partition = broker.replicas.get(*place)
+        if partition is None or not partition.is_leader:
+            continue
+        try:
+            guard = partition.log.start_verification(
+                writer.producer_id,
+                sequence,
+                writer.producer_epoch,
+                supports_epoch_bump=writer.operation is Operation.ADD_PARTITION,
+            )
+        except LogError as error:
+            refused[place] = Verified(None, ErrorCode(error.code))
+        else:
+            if guard is not None:
+                guards[place] = guard
+    return guards, refused
+
+
+def _ask(broker: Broker, question: Question, answer: OnErrors) -> None:
+    coordinator = broker.transactions.leader_for(question.transactional_id)
+    if coordinator != broker.node_id:
+        broker.remote_coordinators.ask(question, coordinator, answer)
+        return
+
+    def on_result(result: Struct) -> None:
+        errors = errors_of(cast("m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult", result))
+        answer({place: client_error(errors[place], question.operation) for place in question.partitions})
+
+    request = as_transaction(question)
+    error = broker.transactions.handle(question.transactional_id, request, _ASK_VERSION, on_result)
+    if error:
+        answer(dict.fromkeys(question.partitions, client_error(error, question.operation)))
+
+
+def verify_produce(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    then: Callable[[ProduceFrame, Mapping[Key, Verified]], None],
+) -> None:
+    """Ask about every partition whose transaction is not open yet, then go on.
+
+    The frame belongs to the network room: if the answer has to be waited for, the batches are copied out of it, and
+    the connection's next request waits too, since batches must be appended in the order they were sent.
+    """
+    keys, sequences, producers = _transactional_batches(broker, request)
+    if not sequences:
+        then(request, {})
+        return
+    if len(producers) > 1:  # a transactional id has one producer: nothing of this request can be right
+        error = Verified(None, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        then(request, {(topic, index): error for topic, partitions in request.topics for index, _ in partitions})
+        return
+    (producer,) = producers
+    operation = produce_operation(call.version)
+    has_returned = False
+    is_done = False
+
+    def on_verified(found: Mapping[TopicPartition, Verified]) -> None:
+        nonlocal is_done
+        is_done = True
+        by_key = {
+            keys[place]: each._replace(error=produce_error(each.error, operation)) for place, each in found.items()
+        }
+        if not has_returned:
+            then(request, by_key)
+            return
+        try:
+            then(request, by_key)
+        except Exception:  # nobody above us would answer, and the connection's next request would wait for ever
+            _log.exception("%r failed", call)
+            call.slot.close("the request failed")
+        finally:
+            if not call.connection.is_closed:
+                call.connection.resume_dispatch()
+
+    verify(broker, Writer(request.transactional_id or "", *producer, operation), sequences, on_verified)
+    if not is_done:
+        call.connection.pause_dispatch()
+        request = request._replace(
+            topics=[
+                (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])
+                for topic, partitions in request.topics
+            ]
+        )
+    has_returned = True
+
+
+def _transactional_batches(
+    broker: Broker, request: ProduceFrame
+) -> tuple[dict[TopicPartition, Key], dict[TopicPartition, int], set[tuple[int, int]]]:
+    """Where they go: by which key the request names the partition, with which sequence they begin, and who wrote
+    them."""
+    keys: dict[TopicPartition, Key] = {}
+    sequences: dict[TopicPartition, int] = {}
+    producers: set[tuple[int, int]] = set()
+    for topic, partitions in request.topics:
+        for index, batches in partitions:
+            partition = broker.replicas.get(topic, index)
+            if partition is None or not partition.is_leader or not batches:
+                continue  # the append will say what is wrong
+            try:
+                header = read_header(batches)
+            except CorruptBatch:
+                continue
+            if header.is_transactional:
+                place = TopicPartition(partition.topic, partition.index)
+                keys[place] = (topic, index)
+                sequences[place] = header.base_sequence
+                producers.add((header.producer_id, header.producer_epoch))
+    return keys, sequences, producers

@@ -1,0 +1,1 @@
+"""A node from start to stop: who it is, its registration with the controller, its housekeeping."""

@@ -1,0 +1,1 @@
+"""This node's part in the controller quorum: Raft with a disk, a network and a clock."""

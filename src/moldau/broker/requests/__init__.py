@@ -1,0 +1,1 @@
+"""Clients' requests: from a frame to the handler of its API, and back."""

@@ -1,0 +1,204 @@
+"""From a frame to its handler: header, version, decoding, and what happens when any of it goes wrong.
+
+- An API or version that is not served closes the connection, as Apache Kafka does; only ApiVersions is answered, with
+  version 0 and UNSUPPORTED_VERSION, so that the client can ask again.
+- A frame that cannot be decoded closes the connection.
+- A command for the active controller is passed on to it, if that is another node (`forwarding`).
+- What is large is read, and answered, off the loop; what is long is answered in slices (`timers/turns`).
+- A handler that fails answers UNKNOWN_SERVER_ERROR where the response has a place for it, and closes the connection
+  where it has none; the broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.requests.calls import Call, Session
+from moldau.broker.requests.forwarding import FORWARDED, carry_out
+from moldau.broker.requests.refusals import refusal_of
+from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
+from moldau.broker.supervision import begin
+from moldau.controller.errors import NotController
+from moldau.seams.network import Connection, ResponseSlot
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode
+from moldau.wire.apis import API_VERSIONS
+from moldau.wire.headers import decode_request_header, peek_api
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+_LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
+
+
+class Dispatcher:
+    """The `FrameHandler` of all listeners of a kind: for brokers' clients, or for the quorum's members."""
+
+    def __init__(self, broker: Broker, kind: ListenerKind = "broker") -> None:
+        self._broker = broker
+        self._kind = kind
+        self._served = served_on(kind)
+        # A node of its own is always the active controller; controllers themselves do not forward.
+        self._forwarded = FORWARDED if kind == "broker" and not broker.config.standalone else frozenset()
+        self._running: set[asyncio.Task[None]] = set()
+        self._waiting: list[Connection] | None = []
+
+    def open(self) -> None:
+        """The broker is ready: take the requests of those who connected while it started."""
+        waiting, self._waiting = self._waiting, None
+        for connection in waiting or ():
+            if not connection.is_closed:
+                connection.resume_dispatch()
+
+    def on_connect(self, connection: Connection) -> None:
+        connection.context = Session()
+        if self._waiting is not None:
+            connection.pause_dispatch()
+            self._waiting.append(connection)
+
+    def on_disconnect(self, connection: Connection, reason: str) -> None:
+        self._broker.on_disconnect(connection)
+
+    def on_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        try:
+            api_key, version, correlation_id = peek_api(frame)
+            served = self._served.get(api_key)
+            if served is None:
+                slot.close(f"API key {api_key} is not served")
+                return
+            api = served.api
+            if version not in api.versions:
+                # The header can still be judged: every version to come has the newest one.
+                decode_request_header(frame, flexible=version > api.versions.last)
+                self._unsupported(served, version, correlation_id, connection, slot)
+                return
+            header, position = decode_request_header(frame, flexible=version in api.flexible)
+            call = Call(api, version, correlation_id, header.client_id, connection, slot)
+            handle = served.handle or served.load()
+            if served.takes_frame:
+                handle(self._broker, call, frame, position)
+                return
+            if len(frame) > _LARGE_BYTES:
+                data = bytes(frame)
+                self._broker.go_on(call, self._take_large(handle, call, data, position))
+                return
+            request = decode_request(api.request, version, frame[position:])
+        except MalformedFrame as error:
+            _malformed(connection, slot, error)
+            return
+        try:
+            response = self._carry_out(handle, call, request, frame)
+            if isinstance(response, GeneratorType):
+                response = self._broker.turns.run(response)  # most long answers are short, and given at once
+        except Exception as error:
+            self._fail(call, request, error)
+            return
+        if isinstance(response, Message):
+            self._respond(call, request, response)
+        elif response is not None:
+            # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
+            connection.pause_dispatch()
+            is_long = isinstance(response, asyncio.Future)
+            task = begin(self._broker.loop, "a request", self._finish(response, call, request, is_long=is_long))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    def _carry_out(self, handle: Callable[..., Any], call: Call, request: Message, frame: bytes | memoryview) -> Any:
+        if call.api.key in self._forwarded:
+            return carry_out(self._broker, call, handle, request, bytes(frame))
+        return handle(self._broker, call, request)
+
+    async def _take_large(self, handle: Callable[..., Any], call: Call, data: bytes, position: int) -> None:
+        """A request so large that reading it takes longer than others should wait: a thread does. Likewise its answer,
+        which is as long."""
+        broker = self._broker
+        work = partial(decode_request, call.api.request, call.version, memoryview(data)[position:])
+        try:
+            async with broker.long_look:
+                request = await broker.loop.run_in_executor(broker.executor, work)
+        except MalformedFrame as error:
+            _malformed(call.connection, call.slot, error)
+            return
+        try:
+            response = self._carry_out(handle, call, request, data)
+            if isinstance(response, GeneratorType):
+                response = await broker.in_turns(response)
+            elif response is not None and not isinstance(response, Message):
+                response = await response
+            if response is not None:
+                await self._respond_at_length(call, response)
+        except Exception as error:
+            self._fail(call, request, error)
+
+    async def _respond_at_length(self, call: Call, response: Message) -> None:
+        broker = self._broker
+        async with broker.long_look:
+            body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
+        call.respond_payload([body])
+
+    async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message, *, is_long: bool) -> None:
+        try:
+            response = await work
+            if is_long and response is not None:  # it was made in slices
+                await self._respond_at_length(call, response)
+                return
+        except asyncio.CancelledError:
+            call.slot.close("the broker stops")
+            raise
+        except Exception as error:
+            self._fail(call, request, error)
+        else:
+            if response is not None:
+                self._respond(call, request, response)
+        finally:
+            if not call.connection.is_closed:
+                call.connection.resume_dispatch()
+
+    async def stop(self) -> None:
+        """Cancel what still runs."""
+        running = (*self._running, *self._broker.under_way)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _respond(self, call: Call, request: Message, response: Message) -> None:
+        """An answer that cannot be encoded is a failure like any other: somebody waits for it."""
+        try:
+            call.respond(response)
+        except Exception as error:
+            self._fail(call, request, error)
+
+    def _fail(self, call: Call, request: Message, error: Exception) -> None:
+        code = ErrorCode.NOT_CONTROLLER
+        if not isinstance(error, NotController):
+            _log.error("%r failed", call, exc_info=error)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        try:
+            refused = refusal_of(request, call, code)
+            if refused is not None:
+                call.respond(refused)
+        except Exception:
+            _log.exception("%r cannot be refused either", call)
+            with contextlib.suppress(RuntimeError):  # it was answered, but something after that failed
+                call.slot.close("the answer cannot be written")
+
+    def _unsupported(
+        self, served: ServedApi, version: int, correlation_id: int, connection: Connection, slot: ResponseSlot
+    ) -> None:
+        if served.api.key != API_VERSIONS:
+            slot.close(f"{served.api.name} v{version} is not served; versions are {served.api.versions}")
+            return
+        from moldau.broker.requests.handlers.api_versions import unsupported_version
+
+        Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._kind))
+
+
+def _malformed(connection: Connection, slot: ResponseSlot, error: MalformedFrame) -> None:
+    _log.info("closing %s:%s: %s", connection.peer_host, connection.peer_port, error)
+    slot.close(f"malformed request: {error}")

@@ -1,0 +1,125 @@
+"""Clients may send a command to any broker: one that only the active controller can carry out is passed on to it.
+
+The frame travels as it came, in an Envelope with the principal and the address of the client, and the answer goes back
+as it comes. Of a command that the broker answers in part, the rest travels the same way. Asked of the active controller
+itself, a command is carried out where it is. Either way it is tried until some controller answered or the time is up:
+while a new one is being elected, clients wait instead of failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+from moldau.broker.requests.refusals import refusal_of
+from moldau.controller.errors import NotController
+from moldau.seams.network import Disconnected, RequestTimedOut
+from moldau.wire import ErrorCode, Message, decode, encode
+from moldau.wire import messages as m
+from moldau.wire.headers import decode_response_header, encode_request_header
+from moldau.wire.internal import encode_value
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+# By API key, what travels as it came.
+FORWARDED = frozenset({19, 20, 30, 31, 37, 38, 39, 40, 43, 45, 46, 49, 51, 55, 57, 64, 80, 81})
+# All that Kafka marks forwardable, and nothing else is taken out of an Envelope. Of AlterConfigs (33) and
+# IncrementalAlterConfigs (44) brokers forward what they did not refuse themselves; AllocateProducerIds is their own.
+FORWARDABLE = FORWARDED | {33, 44, 67}
+_RETRY_MS = 50.0
+_ATTEMPT_MS = 5_000.0
+
+Answer = Message | Awaitable[Message | None] | None
+Handle = Callable[["Broker", "Call", Message], Answer]
+
+
+async def carry_out(broker: Broker, call: Call, handle: Handle, request: Message, frame: bytes) -> Message | None:
+    """Here if this is the active controller, else there. None if the answer has been given already."""
+    answer = await _by_the_controller(broker, call, lambda: handle(broker, call, request), frame)
+    if isinstance(answer, bytes):
+        call.slot.complete([answer])
+        return None
+    return refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer
+
+
+async def carry_out_rest(
+    broker: Broker,
+    call: Call,
+    submit: Callable[[], Awaitable[Message]],
+    request: Message,
+    *,
+    timeout_ms: float | None = None,
+) -> Message:
+    """Likewise with a command that is not what the client sent: what this node has not refused of it, or what follows
+    from it. `timeout_ms` is `request.timeout.ms` if not said."""
+    header = encode_request_header(call.api, call.version, call.correlation_id, call.client_id)
+    frame = header + encode(request, call.version)
+    answer = await _by_the_controller(broker, call, submit, frame, timeout_ms)
+    if isinstance(answer, bytes):
+        header_version = call.api.response_header_version(call.version)
+        _, position = decode_response_header(answer, header_version=header_version)
+        return decode(call.api.response, call.version, answer[position:])
+    return cast("Message", refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer)
+
+
+async def _by_the_controller(
+    broker: Broker, call: Call, here: Callable[[], Answer], frame: bytes, timeout_ms: float | None = None
+) -> Message | bytes | ErrorCode | None:
+    """The answer of this node, or the bytes of another's, or why there is neither."""
+    if timeout_ms is None:
+        timeout_ms = broker.config.get_int("request.timeout.ms")
+    deadline_ms = broker.clock.monotonic_ms() + timeout_ms
+    while True:
+        left_ms = deadline_ms - broker.clock.monotonic_ms()
+        if left_ms <= 0:
+            return ErrorCode.REQUEST_TIMED_OUT
+        if broker.controller.is_active:
+            try:
+                response = here()
+                return response if response is None or isinstance(response, Message) else await response
+            except NotController:
+                pass  # it was active a moment ago
+        else:
+            answer = await _forward(broker, call, frame, min(left_ms, _ATTEMPT_MS))
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                return answer.response_data or b""
+            if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
+                return ErrorCode(answer.error_code)
+        await broker.controller_channel.pause(min(left_ms, _RETRY_MS))
+
+
+async def _forward(broker: Broker, call: Call, frame: bytes, timeout_ms: float) -> m.EnvelopeResponse | None:
+    endpoint = broker.metadata_log.leader_endpoint()
+    if endpoint is None or broker.metadata_log.leader_id == broker.node_id:
+        return None  # nobody, or soon this node itself
+    kind, _, name = call.principal.partition(":")
+    principal = encode_value(m.DefaultPrincipalData(kind, name, False), 0)
+    envelope = m.EnvelopeRequest(frame, principal, _address_bytes(call.connection.peer_host))
+    try:
+        response: m.EnvelopeResponse = await broker.channels.call(
+            *endpoint, envelope, timeout_ms=timeout_ms, lane="forwarding"
+        )
+    except (Disconnected, RequestTimedOut):
+        return None
+    return response
+
+
+def _address_bytes(host: str) -> bytes:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:  # a name, as the simulator has them
+        return host.encode()
+
+
+def address_text(packed: bytes) -> str:
+    """The other way."""
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_address(packed))
+    except ValueError:
+        return packed.decode(errors="replace")

@@ -1,0 +1,40 @@
+"""Requests that name several groups: each goes to its own coordinator, and the answers come together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.wire import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+T = TypeVar("T")
+
+
+def gather_groups(
+    broker: Broker,
+    call: Call,
+    group_ids: list[str],
+    ask: Callable[[list[str]], Message],
+    parts_of: Callable[[Message], list[T]],
+    join: Callable[[list[T]], Message],
+) -> None:
+    """Answer `call` with what the coordinators of these groups say, in the order of the request."""
+    if not group_ids:
+        call.respond(join([]))
+        return
+    found: dict[int, list[T]] = {}
+
+    def answer_for(number: int) -> Callable[[Message], None]:
+        def answer(message: Message) -> None:
+            found[number] = parts_of(message)
+            if len(found) == len(group_ids):
+                call.respond(join([part for each in range(len(group_ids)) for part in found[each]]))
+
+        return answer
+
+    for number, group_id in enumerate(group_ids):
+        broker.groups.handle(call, group_id, ask([group_id]), answer_for(number))

@@ -1,0 +1,42 @@
+"""AlterConfigs (key 33), versions 0-2. The old way to change settings: what a request does not name is removed.
+
+Topics, brokers, groups and client metrics, each resource all or nothing; `validate_only` changes nothing. Clients
+should use IncrementalAlterConfigs, which two of them can use at the same time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from moldau.broker.config import Change, Operation
+from moldau.broker.config.alter_requests import check_changes, check_well_formed, in_request_order, refused
+from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.configs import alter_configs
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+async def handle(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await broker.controller.submit(alter_configs, request)
+    errors = refused(request.resources, lambda resource: _check(broker, resource))
+    for_controller = [resource for place, resource in enumerate(request.resources) if place not in errors]
+    response = m.AlterConfigsResponse()
+    if for_controller:
+        remaining = m.AlterConfigsRequest(for_controller, request.validate_only)
+        submit = partial(broker.controller.submit, alter_configs, remaining)
+        response = cast("m.AlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
+    response.responses = in_request_order(
+        request.resources, errors, response.responses, m.AlterConfigsResponse.AlterConfigsResourceResponse
+    )
+    return response
+
+
+def _check(broker: Broker, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
+    changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
+    check_well_formed(changes)
+    check_changes(broker, resource, changes, replaces_all=True)

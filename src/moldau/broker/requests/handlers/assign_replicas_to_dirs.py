@@ -1,0 +1,16 @@
+"""AssignReplicasToDirs (key 73), version 0. A broker says in which of its log dirs its replicas lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+async def handle(broker: Broker, _call: Call, request: m.AssignReplicasToDirsRequest) -> m.AssignReplicasToDirsResponse:
+    response: m.AssignReplicasToDirsResponse = await broker.controller.execute(request)
+    return response

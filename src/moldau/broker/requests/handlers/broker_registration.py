@@ -1,0 +1,16 @@
+"""BrokerRegistration (key 62), versions 0-4. A broker begins a life; the offset of its record is its epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+async def handle(broker: Broker, _call: Call, request: m.BrokerRegistrationRequest) -> m.BrokerRegistrationResponse:
+    response: m.BrokerRegistrationResponse = await broker.controller.execute(request)
+    return response

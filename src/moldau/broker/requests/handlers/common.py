@@ -1,0 +1,32 @@
+"""What several handlers need. Belongs to no API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.replicas.partition import Partition
+
+NO_EPOCH = -1
+NO_AUTHORIZER = "No Authorizer is configured."
+# Without an authorizer everything is allowed. One bit per operation, as Kafka numbers those of its ACLs.
+ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
+ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+ALL_GROUP_OPERATIONS = 0b1101_0100_1000
+
+
+def replica(broker: Broker, topic: str, index: int, current_leader_epoch: int, *, leader_only: bool) -> Partition:
+    """This node's replica, if the client and we agree about the leader epoch; PartitionUnavailable otherwise."""
+    partition = broker.replicas.get(topic, index)
+    if partition is None:
+        return broker.replicas.leader(topic, index)  # says why there is none
+    if current_leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+        behind = current_leader_epoch < partition.leader_epoch
+        raise PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if leader_only and not partition.is_leader:
+        raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return partition

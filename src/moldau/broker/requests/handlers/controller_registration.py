@@ -1,0 +1,18 @@
+"""ControllerRegistration (key 70), version 0. A controller says where it listens and which features it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+async def handle(
+    broker: Broker, _call: Call, request: m.ControllerRegistrationRequest
+) -> m.ControllerRegistrationResponse:
+    response: m.ControllerRegistrationResponse = await broker.controller.execute(request)
+    return response

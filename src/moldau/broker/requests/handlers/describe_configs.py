@@ -1,0 +1,124 @@
+"""DescribeConfigs (key 32), versions 1-4. Settings of topics, this broker, its loggers, groups and client metrics.
+
+Every setting with its value, where that comes from, whether it can be changed, and (from version 3 on) its type; on
+demand with synonyms and documentation. A broker describes itself, or with an empty name what is set for all of them.
+Values of passwords are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from moldau.broker.config import (
+    ConfigEntry,
+    ConfigSource,
+    describe_broker,
+    describe_broker_default,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
+from moldau.broker.config.alter_requests import parse_node_id
+from moldau.broker.config.definition import ResourceType
+from moldau.broker.config.values import ConfigType
+from moldau.broker.node import loggers
+from moldau.controller.errors import ApiError
+from moldau.controller.names import check_topic_name
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Result = m.DescribeConfigsResponse.DescribeConfigsResult
+_TYPES = frozenset(
+    {
+        ResourceType.TOPIC,
+        ResourceType.BROKER,
+        ResourceType.BROKER_LOGGER,
+        ResourceType.CLIENT_METRICS,
+        ResourceType.GROUP,
+    }
+)
+
+
+def handle(broker: Broker, _call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+    response = m.DescribeConfigsResponse()
+    # A kind of resource nobody knows fails the whole request, as in Kafka: the client is newer than this broker.
+    is_senseless = any(resource.resource_type not in _TYPES for resource in request.resources)
+    for resource in request.resources:
+        result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        response.results.append(result)
+        if is_senseless:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = ErrorCode.INVALID_REQUEST.meaning
+            continue
+        try:
+            entries = _describe(broker, resource.resource_type, resource.resource_name, resource.configuration_keys)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        result.configs = [_to_wire(entry, request) for entry in entries]
+    return response
+
+
+def _describe(broker: Broker, resource_type: int, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
+    image, config = broker.image, broker.config
+    if resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
+        if name not in image.topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return describe_topic(image.config(resource_type, name), config, keys)
+    if resource_type == ResourceType.BROKER:
+        if not name:
+            return describe_broker_default(config, keys)
+        _check_broker(broker, name, or_empty=" or empty string,")
+        return describe_broker(config, keys)
+    if resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _check_broker(broker, name, or_empty="")
+        return [
+            _logger_entry(logger, level) for logger, level in loggers.levels().items() if not keys or logger in keys
+        ]
+    if resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(image.config(resource_type, name), keys)
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    return describe_group(image.config(resource_type, name), config, keys)
+
+
+def _check_broker(broker: Broker, name: str, *, or_empty: str) -> None:
+    node_id = parse_node_id(name)
+    if node_id is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if node_id != broker.node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node_id}{or_empty} but received {name}",
+        )
+
+
+def _logger_entry(name: str, level: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return ConfigEntry(name, level, source, False, False, (), ConfigType.UNKNOWN, None)
+
+
+def _to_wire(
+    entry: ConfigEntry, request: m.DescribeConfigsRequest
+) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return m.DescribeConfigsResponse.DescribeConfigsResourceResult(
+        entry.name,
+        entry.value,
+        entry.read_only,
+        entry.source,
+        entry.is_sensitive,
+        [m.DescribeConfigsResponse.DescribeConfigsSynonym(each.name, each.value, each.source) for each in synonyms],
+        entry.type,
+        entry.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,59 @@
+"""DescribeLogDirs (key 35), versions 1-5. What lies in which log dir of this node, and how large it is.
+
+All partitions (null), or those asked for. A partition on its way to another dir is there twice, the copy marked as
+future. From version 4 on dirs tell their space, from 5 on whether they are cordoned. An offline dir is
+KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from moldau.log.dirs.checkpoints import TopicPartition
+from moldau.log.dirs.log_manager import DirInfo
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
+Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
+
+
+def handle(broker: Broker, _call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return m.DescribeLogDirsResponse(results=[_describe(broker, info, wanted) for info in broker.logs.describe_dirs()])
+
+
+def _describe(broker: Broker, info: DirInfo, wanted: set[TopicPartition] | None) -> Result:
+    path = os.path.abspath(info.path)
+    if info.error is not None:
+        return Result(ErrorCode.KAFKA_STORAGE_ERROR, path)
+    topics: defaultdict[str, list[Partition]] = defaultdict(list)
+    for (topic, index), size_bytes in info.log_bytes.items():
+        if wanted is None or (topic, index) in wanted:
+            topics[topic].append(Partition(index, size_bytes, _lag(broker, topic, index), False))
+    for future in broker.moves.futures():
+        if future.log_dir == info.path and (wanted is None or future.topic_partition in wanted):
+            topic, index = future.topic_partition
+            topics[topic].append(Partition(index, future.size_bytes, future.offset_lag, True))
+    return Result(
+        ErrorCode.NONE,
+        path,
+        [m.DescribeLogDirsResponse.DescribeLogDirsTopic(topic, partitions) for topic, partitions in topics.items()],
+        info.total_bytes,
+        info.usable_bytes,
+        info.path in broker.logs.cordoned,
+    )
+
+
+def _lag(broker: Broker, topic: str, index: int) -> int:
+    """How far the replica's log ends before what is committed."""
+    log = broker.logs.get(topic, index)
+    return -1 if log is None else max(0, log.high_watermark - log.log_end_offset)

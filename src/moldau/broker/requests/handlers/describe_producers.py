@@ -1,0 +1,54 @@
+"""DescribeProducers (key 61), version 0. The idempotent and transactional producers a partition's leader remembers.
+
+Each with its epoch, last sequence and timestamp, and where its open transaction began, or -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.controller.errors import ApiError
+from moldau.controller.names import check_topic_name
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Answer = m.DescribeProducersResponse.PartitionResponse
+
+
+def handle(broker: Broker, _call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
+    response = m.DescribeProducersResponse()
+    for topic in request.topics:
+        error = _topic_error(broker, topic.name)
+        answers = [_describe(broker, topic.name, index, error) for index in topic.partition_indexes]
+        response.topics.append(m.DescribeProducersResponse.TopicResponse(topic.name, answers))
+    return response
+
+
+def _topic_error(broker: Broker, topic: str) -> ApiError | None:
+    try:
+        check_topic_name(topic)
+    except ApiError as error:
+        return error
+    if topic not in broker.image.topics:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ApiError(code, code.meaning)
+    return None
+
+
+def _describe(broker: Broker, topic: str, index: int, error: ApiError | None) -> Answer:
+    answer = Answer(index, error_message=None)
+    if error is not None:
+        answer.error_code, answer.error_message = error.code, error.message
+        return answer
+    try:
+        log = broker.replicas.leader(topic, index).log
+    except PartitionUnavailable as unavailable:
+        answer.error_code = unavailable.code
+        return answer
+    answer.active_producers = [m.DescribeProducersResponse.ProducerState(*each) for each in log.active_producers()]
+    return answer

@@ -1,0 +1,90 @@
+"""Envelope (key 58), version 0. A broker passes on a client's command; the answer is in the answer.
+
+Only commands that Kafka's brokers may forward are taken out of an envelope. The principal and the address are those of
+the client, not of the broker that forwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from moldau.broker.requests.calls import ANONYMOUS, Call, Session
+from moldau.broker.requests.forwarding import FORWARDABLE, address_text
+from moldau.broker.requests.registry import served_on
+from moldau.controller.errors import NotController
+from moldau.seams.network import Connection, Payload
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
+from moldau.wire import messages as m
+from moldau.wire.headers import decode_request_header, peek_api
+from moldau.wire.internal import decode_value
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+
+
+class _Client:
+    """The connection a forwarded call seems to come over: the client's, behind the broker's."""
+
+    def __init__(self, outer: Connection, host: str, principal: str) -> None:
+        self._outer = outer
+        self.peer_host = host
+        self.context = Session(principal)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+
+class _Captured:
+    """A slot whose answer is not sent but kept."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+    def complete(self, payload: Payload) -> None:
+        self.answered.set_result(b"".join(cast("bytes", piece) for piece in payload))
+
+    def complete_nothing(self) -> None:
+        self.answered.set_result(None)
+
+    def close(self, reason: str) -> None:
+        self.answered.set_result(None)
+
+
+async def handle(broker: Broker, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
+    frame = memoryview(bytearray(request.request_data))
+    try:
+        api_key, version, correlation_id = peek_api(frame)
+        served = served_on("controller").get(api_key)
+        if api_key not in FORWARDABLE or served is None:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if version not in served.api.versions:
+            return _refused(ErrorCode.UNSUPPORTED_VERSION)
+        header, position = decode_request_header(frame, flexible=version in served.api.flexible)
+        command = decode_request(served.api.request, version, frame[position:])
+        client = _Client(call.connection, address_text(request.client_host_address), _principal(request))
+    except MalformedFrame:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    slot = _Captured()
+    inner = Call(served.api, version, correlation_id, header.client_id, cast("Connection", client), slot)
+    try:
+        response = (served.handle or served.load())(broker, inner, command)
+        if response is not None and not isinstance(response, Message):
+            response = await response
+    except NotController:
+        return _refused(ErrorCode.NOT_CONTROLLER)
+    if response is not None:
+        inner.respond(response)
+    data = await slot.answered
+    return _refused(ErrorCode.UNKNOWN_SERVER_ERROR) if data is None else m.EnvelopeResponse(data)
+
+
+def _principal(request: m.EnvelopeRequest) -> str:
+    if request.request_principal is None:
+        return ANONYMOUS
+    data = decode_value(m.DefaultPrincipalData, request.request_principal)
+    return f"{data.type}:{data.name}"
+
+
+def _refused(code: ErrorCode) -> m.EnvelopeResponse:
+    return m.EnvelopeResponse(error_code=code, response_data=None)

@@ -1,0 +1,318 @@
+"""Fetch (key 1), versions 4-18. Topics by name up to version 12, by id from 13 on; sessions from 7 on.
+
+Reads give regions of segment files, sent without entering the process. A fetch that finds fewer than `min_bytes` waits
+in the purgatory, woken by appends to its partitions, for up to `max_wait_ms`. An error in any partition answers at
+once. The first partition with data gives at least one whole batch, however small the limits are.
+
+Consumers read up to the high watermark (or the last stable offset): from the leader, or from version 11 on from any
+replica; the leader may send them to one in their rack. Followers read to the end of the log, from the leader only; by
+what they ask for, the leader knows what they have (`broker/replicas/follower_fetch.py`). On a controller's listener
+the metadata log is fetched, by the other members of the quorum and by brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
+from moldau.broker.replicas.fetch_sessions import FetchContext
+from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.log.errors import LogError, OffsetOutOfRange
+from moldau.seams.disk import Buffer, FileRegion
+from moldau.timers.turns import Slices
+from moldau.wire import ErrorCode, MalformedFrame
+from moldau.wire.fetch import (
+    FetchedPartition,
+    FetchFrame,
+    FetchPartition,
+    Topic,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.replicas.follower_fetch import FollowerFetch
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.requests.calls import Call
+
+_FROM_ANY_REPLICA = 11
+_TOPIC_IDS = 13
+_TELLS_LEADER = 16
+_READ_COMMITTED = 1
+_CONSUMER = -1
+_METADATA = (TOPIC, TOPIC_ID)
+_ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LARGE_BYTES = 64 * 1024  # about two thousand partitions
+_MANY = 2_000
+_MANY_WAIT_MS = 500
+_PER_SLICE = 200
+_MAKING_COSTS = 40  # a partition whose files may have to be made first
+_NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+Results = list[tuple[Topic, FetchedPartition]]
+
+
+def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+    if len(frame) > _LARGE_BYTES:
+        broker.go_on(call, _handle_large(broker, call, bytes(frame), position))
+        return
+    rest = _handle(broker, call, decode_fetch_request(frame, position, call.version))
+    if rest is not None:
+        broker.go_on(call, rest)
+
+
+async def _handle_large(broker: Broker, call: Call, data: bytes, position: int) -> None:
+    """Thousands of partitions: even reading the request takes longer than others should wait."""
+    work = partial(decode_fetch_request, data, position, call.version)
+    try:
+        async with broker.long_look:
+            request = await broker.loop.run_in_executor(broker.executor, work)
+    except MalformedFrame as error:
+        call.slot.close(f"malformed request: {error}")
+        return
+    rest = _handle(broker, call, request)
+    if rest is not None:
+        await rest
+
+
+def _handle(broker: Broker, call: Call, request: FetchFrame) -> Coroutine[Any, Any, None] | None:
+    """Answer, now or later; or what is to be done to answer, if it is much."""
+    if (
+        request.topics
+        and request.topics[0][0] in _METADATA
+        and broker.is_controller_listener(call.connection.listener_name)
+    ):
+        broker.metadata_log.fetch(call, request)
+        return None
+    now_ms = broker.clock.monotonic_ms()
+    context = broker.fetch_sessions.open(request, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
+    if isinstance(context, ErrorCode):
+        call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
+        return None
+    follower = None
+    if request.replica_id >= 0:
+        from moldau.broker.replicas.follower_fetch import FollowerFetch
+
+        follower = FollowerFetch(broker, request, context)
+    fetch = _Fetch(broker, call, request, context, follower)
+    if follower is None and len(context.asked) > _MANY:
+        return _fetch_many(broker, call, request, fetch)
+    if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
+        fetch.respond()
+    else:
+        broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
+    if follower is not None:
+        follower.tell()
+    return None
+
+
+async def _fetch_many(broker: Broker, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
+    """In turns with others, and without watching each of thousands of partitions: it looks twice."""
+    if not await broker.in_turns(fetch.read_in_slices()) and request.max_wait_ms > 0:
+        await asyncio.sleep(min(request.max_wait_ms, _MANY_WAIT_MS) / 1000)
+        await broker.in_turns(fetch.read_in_slices())
+    async with broker.long_look:
+        body = await broker.loop.run_in_executor(broker.executor, fetch.answer)
+    call.respond_payload(body)
+
+
+class _Fetch:
+    """One fetch, perhaps waiting (see `moldau.timers.purgatory`)."""
+
+    __slots__ = (
+        "_broker",
+        "_call",
+        "_context",
+        "_follower",
+        "_generations",
+        "_is_fresh",
+        "_offsets",
+        "_partitions",
+        "_reads_to_end",
+        "_request",
+        "_results",
+    )
+
+    def __init__(
+        self, broker: Broker, call: Call, request: FetchFrame, context: FetchContext, follower: FollowerFetch | None
+    ) -> None:
+        self._broker = broker
+        self._call = call
+        self._request = request
+        self._context = context
+        self._follower = follower
+        self._reads_to_end = request.replica_id != _CONSUMER
+        self._partitions: list[Partition] = []
+        self._results: Results = []
+        # Sums over the partitions, by which a waiting fetch sees that there is something new without reading.
+        self._generations = 0
+        self._offsets = 0
+        self._is_fresh = False
+
+    def keys(self) -> list[Hashable]:
+        return [self._follower.key] if self._follower is not None else [each.key for each in self._partitions]
+
+    def is_ready(self) -> bool:
+        """Reads again only when there is more to read, or a partition has changed hands."""
+        if self._follower is not None and self._follower.watch is not None:
+            self._is_fresh = self._follower.watch.is_due and self.read()
+            return self._is_fresh
+        generations = offsets = 0
+        for partition in self._partitions:
+            generations += partition.generation
+            offsets += partition.log.log_end_offset if self._reads_to_end else partition.log.high_watermark
+        if generations != self._generations:
+            return True
+        self._is_fresh = offsets != self._offsets and self.read()
+        return self._is_fresh
+
+    def on_complete(self, expired: bool) -> None:
+        if not self._is_fresh:
+            self.read()
+        self.respond()
+
+    def read(self) -> bool:
+        """Read every partition. True if that is an answer: enough bytes, or an error."""
+        work = self.read_in_slices(1 << 60)
+        try:
+            next(work)
+        except StopIteration as done:
+            return bool(done.value)
+        raise AssertionError("one slice is all of it")
+
+    def read_in_slices(self, per_slice: int = _PER_SLICE) -> Slices[bool]:
+        request = self._request
+        follower = self._follower
+        left = min(request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
+        total = 0
+        is_answer = False
+        self._partitions = []
+        self._results = []
+        self._generations = self._offsets = 0
+        slice_left = per_slice
+        replicas = self._broker.replicas
+        for topic, wanted in self._context.wanted():
+            slice_left -= _MAKING_COSTS if replicas.is_making else 1
+            if slice_left <= 0:
+                slice_left = per_slice
+                yield
+            try:
+                partition = self._find(topic, wanted[0])
+                self._partitions.append(partition)
+                self._generations += partition.generation
+                result, size = self._read_partition(partition, wanted, left, is_first=total == 0)
+                log = partition.log
+                self._offsets += log.log_end_offset if self._reads_to_end else log.high_watermark
+                total += size
+                left = max(0, left - size)
+                is_answer = is_answer or result.diverging_epoch is not None or result.preferred_read_replica >= 0
+            except PartitionUnavailable as error:
+                is_answer = True
+                result = self._unavailable(topic, wanted[0], error.code)
+            except LogError as error:
+                is_answer = True
+                result = FetchedPartition(wanted[0], error.code)
+            self._results.append((topic, result))
+        if follower is not None:
+            follower.is_known = True
+            if follower.watch is not None:
+                # A new high watermark alone is an answer where consumers read from followers.
+                is_answer = is_answer or (follower.watch.wants_marks and follower.watch.is_due)
+                follower.watch.is_due = False
+        return is_answer or total >= request.min_bytes
+
+    def _find(self, topic: Topic, index: int) -> Partition:
+        if self._request.replica_id == _CONSUMER and self._call.version >= _FROM_ANY_REPLICA:
+            return self._broker.replicas.replica(topic, index)
+        return self._broker.replicas.leader(topic, index)
+
+    def _unavailable(self, topic: Topic, index: int, code: ErrorCode) -> FetchedPartition:
+        if code in _NOWHERE:  # nobody knows it, so it has no aborted transactions; else nothing is said of them
+            return FetchedPartition(index, code, aborted=[])
+        partition = self._broker.replicas.get(topic, index)
+        if partition is None or code not in _ASK_ELSEWHERE or self._call.version < _TELLS_LEADER:
+            return FetchedPartition(index, code)
+        return FetchedPartition(index, code, current_leader=(partition.image.leader, partition.leader_epoch))
+
+    def _read_partition(
+        self, partition: Partition, wanted: FetchPartition, left: int, *, is_first: bool
+    ) -> tuple[FetchedPartition, int]:
+        index, leader_epoch, offset, last_epoch, _, max_bytes, _ = wanted
+        if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+            fenced = leader_epoch < partition.leader_epoch
+            raise PartitionUnavailable(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        follower = self._follower
+        if follower is not None:
+            follower.check(partition)
+        log = partition.log
+        high_watermark, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        if last_epoch >= 0 and (diverging := _diverging_epoch(partition, last_epoch, offset)) is not None:
+            return FetchedPartition(index, 0, high_watermark, stable, start, diverging_epoch=diverging), 0
+        committed_only = self._request.isolation_level == _READ_COMMITTED
+        if follower is not None:
+            follower.note(partition, wanted)
+            high_watermark, stable = log.high_watermark, log.last_stable_offset
+            bound = log.log_end_offset
+            if follower.holds_back(partition):
+                return FetchedPartition(index, 0, high_watermark, stable, start), 0
+        elif self._reads_to_end:
+            bound = log.log_end_offset
+        else:
+            if partition.lead is not None and (closer := self._closer_replica(partition, offset)) is not None:
+                return FetchedPartition(index, 0, high_watermark, stable, start, preferred_read_replica=closer), 0
+            bound = stable if committed_only else high_watermark
+        if bound <= offset <= log.log_end_offset and not log.is_offline:
+            if not self._reads_to_end and offset > high_watermark:
+                # It was given more by a leader who knew more: this replica will soon, and says nothing till then.
+                return FetchedPartition(index, ErrorCode.OFFSET_NOT_AVAILABLE), 0
+            # Nothing there, or not yet for this reader: nothing to give, and nothing wrong.
+            return FetchedPartition(index, 0, high_watermark, stable, start, [] if committed_only else None), 0
+        info = log.read(offset, min(max_bytes, left), upper_bound_offset=bound, min_one_batch=is_first)
+        aborted = None
+        if committed_only:
+            aborted = [(each.producer_id, each.first_offset) for each in log.aborted_within(info, bound)]
+        if follower is not None:
+            follower.sent(partition, info.length)
+        records = () if info.region is None else (info.region,)
+        return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), info.length
+
+    def _closer_replica(self, partition: Partition, offset: int) -> int | None:
+        """Where the consumer should rather read, if that is not here."""
+        rack = self._request.rack_id
+        if not rack or self._call.version < _FROM_ANY_REPLICA:
+            return None
+        from moldau.broker.replicas.follower_fetch import closer_replica
+
+        return closer_replica(self._broker, partition, rack, offset)
+
+    def respond(self) -> None:
+        self._call.respond_payload(self.answer())
+        if self._follower is not None:
+            self._follower.settle(self._results)
+
+    def answer(self) -> list[Buffer | FileRegion]:
+        context = self._context
+        topics: list[tuple[Topic, list[FetchedPartition]]] = []
+        for topic, result in context.tell(self._results):
+            if topics and topics[-1][0] == topic:
+                topics[-1][1].append(result)
+            else:
+                topics.append((topic, [result]))
+        return encode_fetch_response(self._call.version, topics, session_id=context.session_id)
+
+
+def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Where the reader's log left ours, if it did (KIP-595): it must go back to there."""
+    log = partition.log
+    end = log.end_offset_for_epoch(last_epoch)
+    if end is None:
+        raise OffsetOutOfRange(f"nothing is known of leader epoch {last_epoch}, which the reader has seen")
+    if offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"offset {offset} is before the log start {log.log_start_offset}")
+    if end.epoch < last_epoch or end.end_offset < offset:
+        return end.epoch, end.end_offset
+    return None

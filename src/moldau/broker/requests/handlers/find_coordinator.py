@@ -1,0 +1,60 @@
+"""FindCoordinator (key 10), versions 0-6. Which broker coordinates a group or a transactional id.
+
+One key up to version 3, several from 4 on. The coordinator's topic is created when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.requests.auto_create import auto_create_topics
+from moldau.groups import partition_for_group
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+_GROUP, _TRANSACTION = 0, 1
+_TOPICS = {_GROUP: "__consumer_offsets", _TRANSACTION: "__transaction_state"}
+_MANY_KEYS = 4
+Coordinator = m.FindCoordinatorResponse.Coordinator
+
+
+async def handle(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    many = call.version >= _MANY_KEYS
+    keys = request.coordinator_keys if many else [request.key]
+    topic = _TOPICS.get(request.key_type)
+    if topic is not None and topic not in broker.image.topics and any(keys):
+        await auto_create_topics(broker, [topic])
+    found = [_find(broker, call, topic, key) for key in keys]
+    if many:
+        return m.FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return m.FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(broker: Broker, call: Call, topic: str | None, key: str) -> Coordinator:
+    if topic is None:
+        return _error(key, ErrorCode.INVALID_REQUEST)
+    image = broker.image.topics.get(topic)
+    if image is None:
+        return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = image.partitions[partition_for_group(key, len(image.partitions))]
+    leader = broker.image.brokers.get(partition.leader)
+    listener = call.connection.listener_name
+    for endpoint in leader.endpoints if leader is not None and not leader.fenced else ():
+        if endpoint.name == listener:
+            return Coordinator(key, partition.leader, endpoint.host, endpoint.port, ErrorCode.NONE, "")
+    return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _error(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key, -1, "", -1, code, code.meaning)

@@ -1,0 +1,15 @@
+"""Heartbeat (key 12), versions 0-4. A classic member is alive; the answer says whether the group rebalances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+def handle(broker: Broker, call: Call, request: m.HeartbeatRequest) -> None:
+    broker.groups.handle(call, request.group_id, request, call.respond)

@@ -1,0 +1,78 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1. Sets, deletes, appends to and subtracts from settings of resources.
+
+Topics, brokers (one, or all of them with an empty name), groups, client metrics, and loggers of this broker. Each
+resource gets all of its changes or none; `validate_only` changes nothing. Loggers are changed here and now; the rest
+goes through the controller and takes effect before the answer leaves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from moldau.broker.config import Change
+from moldau.broker.config.alter_requests import (
+    check_changes,
+    check_well_formed,
+    in_request_order,
+    parse_node_id,
+    refused,
+)
+from moldau.broker.config.definition import ResourceType
+from moldau.broker.node import loggers
+from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.configs import incremental_alter_configs
+from moldau.controller.errors import ApiError
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+
+
+async def handle(
+    broker: Broker, call: Call, request: m.IncrementalAlterConfigsRequest
+) -> m.IncrementalAlterConfigsResponse:
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await broker.controller.submit(incremental_alter_configs, request)
+    errors = refused(request.resources, lambda resource: _check(broker, resource, request.validate_only))
+    for_controller = [
+        resource
+        for place, resource in enumerate(request.resources)
+        if place not in errors and resource.resource_type != ResourceType.BROKER_LOGGER
+    ]
+    response = m.IncrementalAlterConfigsResponse()
+    if for_controller:
+        remaining = m.IncrementalAlterConfigsRequest(for_controller, request.validate_only)
+        submit = partial(broker.controller.submit, incremental_alter_configs, remaining)
+        response = cast("m.IncrementalAlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
+    response.responses = in_request_order(
+        request.resources,
+        errors,
+        response.responses,
+        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+    )
+    return response
+
+
+def _check(broker: Broker, resource: Resource, validate_only: bool) -> None:
+    changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+    check_well_formed(changes)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        _change_loggers(broker, resource.resource_name, changes, validate_only)
+    else:
+        check_changes(broker, resource, changes, replaces_all=False)
+
+
+def _change_loggers(broker: Broker, name: str, changes: list[Change], validate_only: bool) -> None:
+    node_id = parse_node_id(name)
+    if node_id is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if node_id != broker.node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {broker.node_id}, but received {node_id}"
+        )
+    loggers.change_levels(changes, validate_only=validate_only)

@@ -1,0 +1,68 @@
+"""OffsetCommit (key 8), versions 2-10. Topics by name up to version 9, by id from 10 on.
+
+Topics that do not exist are refused one by one; the rest goes to the group's coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from moldau.wire import ErrorCode, Message
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+_TOPIC_IDS = 10
+Topic = m.OffsetCommitRequest.OffsetCommitRequestTopic
+Result = m.OffsetCommitResponse.OffsetCommitResponseTopic
+
+
+def handle(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> None:
+    known: list[Topic] = []
+    refused: list[Result] = []
+    for topic in request.topics:
+        code = _resolve(broker, call, topic)
+        if code is not None:
+            refused.append(_refusal(topic, [each.partition_index for each in topic.partitions], code))
+            continue
+        count = len(broker.image.topics[topic.name].partitions)
+        missing = [each.partition_index for each in topic.partitions if not 0 <= each.partition_index < count]
+        if missing:
+            refused.append(_refusal(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        if topic.partitions:
+            known.append(topic)
+    request.topics = known
+    if not known and refused:
+        call.respond(m.OffsetCommitResponse(topics=refused))
+        return
+
+    def answer(response: Message) -> None:
+        told = cast("m.OffsetCommitResponse", response)
+        by_name = {topic.name: topic for topic in told.topics}
+        for topic in refused:
+            if topic.name in by_name:
+                by_name[topic.name].partitions += topic.partitions
+            else:
+                told.topics.append(topic)
+        call.respond(told)
+
+    broker.groups.handle(call, request.group_id, request, answer)
+
+
+def _resolve(broker: Broker, call: Call, topic: Topic) -> ErrorCode | None:
+    """Give the topic its name, or say why it has none."""
+    if call.version < _TOPIC_IDS:
+        return None if topic.name in broker.image.topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = broker.image.topic_names.get(topic.topic_id)
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    topic.name = name
+    return None
+
+
+def _refusal(topic: Topic, indexes: list[int], code: ErrorCode) -> Result:
+    partitions = [m.OffsetCommitResponse.OffsetCommitResponsePartition(index, code) for index in indexes]
+    return Result(topic.name, topic.topic_id, partitions)

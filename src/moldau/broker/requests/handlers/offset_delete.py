@@ -1,0 +1,48 @@
+"""OffsetDelete (key 47), version 0. Forget committed offsets of topics the group does not read.
+
+Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION; the coordinator is asked about the rest. An error of the
+whole group comes alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from moldau.wire import ErrorCode, Message
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Topic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
+Partition = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+def handle(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> None:
+    refused: dict[str, Topic] = {}
+    asked = []
+    for topic in request.topics:
+        image = broker.image.topics.get(topic.name)
+        known = () if image is None else image.partitions
+        missing = [
+            Partition(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for each in topic.partitions
+            if each.partition_index not in known
+        ]
+        if missing:
+            refused[topic.name] = Topic(topic.name, missing)
+        topic.partitions = [each for each in topic.partitions if each.partition_index in known]
+        if topic.partitions:
+            asked.append(topic)
+    request.topics = asked
+
+    def answer(message: Message) -> None:
+        response = cast("m.OffsetDeleteResponse", message)
+        if refused and response.error_code == ErrorCode.NONE:
+            for topic in response.topics:
+                refused.setdefault(topic.name, Topic(topic.name)).partitions += topic.partitions
+            response.topics = list(refused.values())
+        call.respond(response)
+
+    broker.groups.handle(call, request.group_id, request, answer)

@@ -1,0 +1,126 @@
+"""OffsetFetch (key 9), versions 1-10. One group up to version 7, several from 8 on; topics by id from 10 on.
+
+Each group is answered by its own coordinator; the answers are put together in the order of the request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from moldau.wire import ErrorCode, Message
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+_MANY_GROUPS = 8
+_TOPIC_IDS = 10
+_GROUP_ERRORS = 2
+Wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup
+Found = m.OffsetFetchResponse.OffsetFetchResponseGroup
+
+
+def handle(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> None:
+    wanted = request.groups if call.version >= _MANY_GROUPS else [_one_group(call, request)]
+    found: dict[int, Found] = {}
+    if not wanted:
+        call.respond(m.OffsetFetchResponse())
+        return
+
+    def answer(number: int, response: Message, unknown: list[m.OffsetFetchResponse.OffsetFetchResponseTopics]) -> None:
+        group = cast("m.OffsetFetchResponse", response).groups[0]
+        if not group.error_code:
+            group.topics += unknown
+        elif call.version < _GROUP_ERRORS:
+            group = _error_everywhere(wanted[number], group.error_code)
+        found[number] = group
+        if len(found) == len(wanted):
+            _respond(broker, call, [found[each] for each in range(len(wanted))])
+
+    for number, group in enumerate(wanted):
+        unknown = _resolve_ids(broker, group) if call.version >= _TOPIC_IDS else []
+        part = m.OffsetFetchRequest(groups=[group], require_stable=request.require_stable)
+        broker.groups.handle(
+            call,
+            group.group_id,
+            part,
+            lambda message, n=number, u=unknown: answer(n, message, u),  # type: ignore[misc]  # bound per group
+        )
+
+
+def _one_group(call: Call, request: m.OffsetFetchRequest) -> Wanted:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            m.OffsetFetchRequest.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return Wanted(request.group_id, topics=topics)
+
+
+def _error_everywhere(group: Wanted, code: int) -> Found:
+    """Version 1 has no place for an error of the group: each partition tells it, or it would read as "no offset"."""
+    partition = m.OffsetFetchResponse.OffsetFetchResponsePartitions
+    topics = [
+        m.OffsetFetchResponse.OffsetFetchResponseTopics(
+            topic.name, partitions=[partition(index, -1, -1, "", code) for index in topic.partition_indexes]
+        )
+        for topic in group.topics or ()
+    ]
+    return Found(group.group_id, topics)
+
+
+def _resolve_ids(broker: Broker, group: Wanted) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
+    """Give topics their names; those nobody knows are answered here."""
+    unknown = []
+    known = []
+    for topic in group.topics or ():
+        name = broker.image.topic_names.get(topic.topic_id)
+        if name is None:
+            partitions = [
+                m.OffsetFetchResponse.OffsetFetchResponsePartitions(
+                    index, -1, -1, "", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                )
+                for index in topic.partition_indexes
+            ]
+            unknown.append(
+                m.OffsetFetchResponse.OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions)
+            )
+        else:
+            topic.name = name
+            known.append(topic)
+    if group.topics is not None:
+        group.topics = known
+    return unknown
+
+
+def _respond(broker: Broker, call: Call, groups: list[Found]) -> None:
+    if call.version >= _TOPIC_IDS:
+        for group in groups:
+            for topic in group.topics:
+                image = broker.image.topics.get(topic.name)
+                if image is not None:
+                    topic.topic_id = image.topic_id
+    if call.version >= _MANY_GROUPS:
+        call.respond(m.OffsetFetchResponse(groups=groups))
+        return
+    (group,) = groups
+    response = m.OffsetFetchResponse(error_code=group.error_code if call.version >= _GROUP_ERRORS else 0)
+    response.topics = [
+        m.OffsetFetchResponse.OffsetFetchResponseTopic(
+            topic.name,
+            [
+                m.OffsetFetchResponse.OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    call.respond(response)

@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4. Where an epoch ends: how followers and consumers notice a truncation.
+
+The answer is the largest epoch up to the one asked for, and the offset after its last record; -1 for both if this
+leader knows nothing about it. Only the leader answers, and only to those who know it as the leader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.handlers.common import replica
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+End = m.OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(broker: Broker, _call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+    response = m.OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        ends = [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]
+        response.topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, ends))
+    return response
+
+
+def _answer(broker: Broker, topic: str, wanted: Wanted) -> End:
+    end = End(partition=wanted.partition)
+    try:
+        partition = replica(broker, topic, wanted.partition, wanted.current_leader_epoch, leader_only=True)
+    except PartitionUnavailable as error:
+        end.error_code = error.code
+        return end
+    found = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    if found is not None:
+        end.leader_epoch, end.end_offset = found
+    return end

@@ -1,0 +1,337 @@
+"""Produce (key 0), versions 3-13. Topics by name up to version 12, by id from 13 on.
+
+Each partition's batch is appended where it lies in the frame; nothing is done per record. acks=1 is answered at once,
+acks=all when the high watermark has passed the batch, acks=0 not at all: there, an error closes the connection so that
+the producer notices. A batch that takes long to look through (a compacted topic, another codec) is checked by a thread,
+and requests for very many partitions are carried out in slices; no later request of the connection overtakes them.
+Version 0-2 are advertised but refused, as Apache Kafka does for the sake of librdkafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.controller.names import INTERNAL_TOPICS
+from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
+from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
+from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
+from moldau.wire import ErrorCode, MalformedFrame
+from moldau.wire.produce import (
+    ManyPartitions,
+    ProduceFrame,
+    ProduceOutcome,
+    decode_produce_request,
+    encode_produce_response,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from moldau.broker.broker import Broker
+    from moldau.broker.coordinators.txn_verification import Key, Verified
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.requests.calls import Call
+
+_log = logging.getLogger(__name__)
+_ACKS_ALL = -1
+_ADMIN_CLIENT_ID = "__admin_client"
+_KNOWN_WITHOUT_THE_LOG = (CorruptRecord, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError)
+_FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
+_NOTHING_VERIFIED: Mapping[Key, Verified] = {}
+
+_PARTITIONS_PER_SLICE = 200
+_READ_AT_ONCE_MAX = 5_000  # more are read, and answered, by a thread
+# A replica, the offset its high watermark must reach, whether the topic demands a flush, and in which epoch this node
+# led when it appended: in a later one the batch may be gone, and another be in its place.
+_Append = tuple["Partition", int, bool, int]
+
+# What happened to each topic's partitions, in the order of the request.
+Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
+
+
+def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+    try:
+        request = decode_produce_request(frame, position, call.version, partitions_max=_READ_AT_ONCE_MAX)
+    except ManyPartitions:
+        broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position))
+        return
+    _take(broker, call, request)
+
+
+async def _take_at_length(broker: Broker, call: Call, frame: bytearray, position: int) -> None:
+    """So many partitions that reading them takes longer than others should wait: a thread does."""
+    work = partial(decode_produce_request, memoryview(frame), position, call.version)
+    try:
+        async with broker.long_look:
+            request = await broker.loop.run_in_executor(broker.executor, work)
+    except MalformedFrame as error:
+        _log.info("closing %s:%s: %s", call.connection.peer_host, call.connection.peer_port, error)
+        call.slot.close(f"malformed request: {error}")
+        return
+    _take(broker, call, request)
+
+
+def _take(broker: Broker, call: Call, request: ProduceFrame) -> None:
+    acks = request.acks
+    if acks not in (_ACKS_ALL, 0, 1):
+        _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
+        return
+    if request.transactional_id is None:
+        if _is_transactional(request):
+            _answer_all(call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
+            return
+        _append(broker, call, request, _NOTHING_VERIFIED)
+    else:
+        from moldau.broker.coordinators.txn_verification import verify_produce
+
+        verify_produce(broker, call, request, lambda checked, verified: _append(broker, call, checked, verified))
+
+
+def _is_transactional(request: ProduceFrame) -> bool:
+    """Whether any batch belongs to a transaction: then the request must say to whose."""
+    for _, batches_by_partition in request.topics:
+        for _, batches in batches_by_partition:
+            if batches and len(batches) > _FLAGS_AT and batches[_FLAGS_AT] & TRANSACTIONAL_FLAG:
+                return True
+    return False
+
+
+def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+    """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
+    told: list[ProduceOutcome] = []
+    appended: list[_Append] = []
+    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
+    for topic, batches_by_partition in request.topics:
+        for index, batches in batches_by_partition:
+            if len(told) >= _PARTITIONS_PER_SLICE:
+                _go_on(broker, call, request, verified, told, appended)
+                return
+            try:
+                partition = _find(broker, topic, index, request.acks, may_write_internal=may_write_internal)
+            except PartitionUnavailable as error:
+                told.append(ProduceOutcome(index, error.code, error_message=error.message))
+                continue
+            config = partition.log.config
+            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
+                _go_on(broker, call, request, verified, told, appended)
+                return
+            told.append(_append_batch(partition, topic, batches, verified, appended))
+    _answer(broker, call, request, told, appended, at_once=True)
+
+
+def _find(broker: Broker, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
+    partition = broker.replicas.leader(topic, index)
+    if partition.topic in INTERNAL_TOPICS and not may_write_internal:
+        raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if acks == _ACKS_ALL and not partition.has_enough_replicas:
+        raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
+    return partition
+
+
+def _append_batch(
+    partition: Partition,
+    topic: str | bytes,
+    batches: memoryview | None,
+    verified: Mapping[Key, Verified],
+    appended: list[_Append],
+    checked: CheckedBatch | None = None,
+) -> ProduceOutcome:
+    index = partition.index
+    guard = None
+    if verified and (known := verified.get((topic, index))) is not None:
+        if known.error is not ErrorCode.NONE:
+            return ProduceOutcome(index, known.error, error_message=known.message)
+        guard = known.guard
+    try:
+        first_offset, last_offset, append_time = partition.append(
+            batches or memoryview(b""), verification_guard=guard, checked=checked
+        )
+    except LogError as error:
+        return _refused(partition, error)
+    log = partition.log
+    appended.append((partition, last_offset + 1, log.needs_flush, partition.leader_epoch))
+    return ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset)
+
+
+def _go_on(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    verified: Mapping[Key, Verified],
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+) -> None:
+    """After this call, whose memory the batches are in."""
+    for _, batches_by_partition in request.topics:
+        for at, (index, batches) in enumerate(batches_by_partition):
+            batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
+    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
+
+
+async def _append_rest(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    verified: Mapping[Key, Verified],
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+) -> None:
+    """Go on behind those that were told already, in turns with others; long looks are a thread's work."""
+    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
+    find = partial(_find, broker, acks=request.acks, may_write_internal=may_write_internal)
+    rest = [(topic, *each) for topic, batches_by_partition in request.topics for each in batches_by_partition]
+    for topic, index, batches in rest[len(told) :]:
+        if len(told) % _PARTITIONS_PER_SLICE == 0:
+            await broker.turns.next_turn()
+        try:
+            partition = find(topic, index)
+            config = partition.log.config
+            checked: CheckedBatch | LogError | None = None
+            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
+                # One at a time: threads that compete with the loop for the interpreter slow it down.
+                async with broker.long_look:
+                    work = partial(check_at_leisure, batches, config, broker.clock.wall_ms())
+                    checked = await broker.loop.run_in_executor(broker.executor, work)
+                partition = find(topic, index)  # it may lead no more
+        except PartitionUnavailable as error:
+            told.append(ProduceOutcome(index, error.code, error_message=error.message))
+        else:
+            if isinstance(checked, LogError):
+                told.append(_refused(partition, checked))
+            else:
+                told.append(_append_batch(partition, topic, batches, verified, appended, checked))
+    _answer(broker, call, request, told, appended, at_once=False)
+
+
+def _answer(
+    broker: Broker,
+    call: Call,
+    request: ProduceFrame,
+    told: list[ProduceOutcome],
+    appended: list[_Append],
+    *,
+    at_once: bool,
+) -> None:
+    """`at_once`: nothing came between the appends and this. Otherwise a batch may be where it should be by its offset
+    only, since another leader truncated it meanwhile: `_DelayedProduce` knows."""
+    acks = request.acks
+    outcomes: Outcomes = []
+    start = 0
+    for topic, batches_by_partition in request.topics:
+        end = start + len(batches_by_partition)
+        if end > start:
+            outcomes.append((topic, told[start:end]))
+        start = end
+    if acks == 0:
+        if len(appended) < len(told):
+            call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
+        else:
+            call.slot.complete_nothing()
+    elif at_once and all(_is_settled(each, acks) for each in appended):
+        call.respond_payload([encode_produce_response(call.version, outcomes)])
+    else:
+        deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+        delayed = _DelayedProduce(broker, call, acks, outcomes, appended)
+        broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
+    for partition, _, needs_flush, _ in appended:
+        if needs_flush:
+            broker.flush_soon(partition)
+        broker.fetch_purgatory.check_and_complete(partition.key)
+
+
+def _refused(partition: Partition, error: LogError) -> ProduceOutcome:
+    """As Kafka answers: the reason in words goes with errors of single records, the log start offset with all that
+    needed a look at the log."""
+    _log.info("%r refused a batch: %s", partition, error)
+    by_record = error.record_errors
+    start = -1 if isinstance(error, _KNOWN_WITHOUT_THE_LOG) else partition.log.log_start_offset
+    message = str(error) if by_record else None
+    return ProduceOutcome(
+        partition.index, error.code, log_start_offset=start, error_message=message, record_errors=by_record
+    )
+
+
+def _is_lost(append: _Append) -> bool:
+    """Whether this node leads no more, or leads again, and what is at the batch's offset is not what it appended: a
+    batch of the same epoch is the same batch."""
+    partition, required_offset, _, leader_epoch = append
+    if not partition.is_leader or partition.leader_epoch == leader_epoch:
+        return not partition.is_leader
+    log = partition.log
+    return log.log_end_offset < required_offset or log.epochs.epoch_for_offset(required_offset - 1) != leader_epoch
+
+
+def _is_settled(append: _Append, acks: int) -> bool:
+    """Whether the batch is where this `acks` wants it: on the disk if the topic demands a flush, on all replicas."""
+    partition, required_offset, needs_flush, _ = append
+    log = partition.log
+    if needs_flush and log.flushed_offset < required_offset:
+        return False
+    return acks != _ACKS_ALL or log.high_watermark >= required_offset
+
+
+class _DelayedProduce:
+    """Waits until every batch is settled, or the request's timeout."""
+
+    __slots__ = ("_acks", "_appended", "_broker", "_call", "_outcomes")
+
+    def __init__(self, broker: Broker, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
+        self._broker = broker
+        self._call = call
+        self._acks = acks
+        self._outcomes = outcomes
+        self._appended = appended
+
+    def is_ready(self) -> bool:
+        return all(_is_settled(each, self._acks) or _is_lost(each) for each in self._appended)
+
+    def on_complete(self, expired: bool) -> None:
+        errors: dict[tuple[bytes, int], ErrorCode] = {}
+        for append in self._appended:
+            partition = append[0]
+            if _is_lost(append):
+                errors[partition.key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif not _is_settled(append, self._acks):
+                errors[partition.key] = ErrorCode.REQUEST_TIMED_OUT
+            elif self._acks == _ACKS_ALL and not partition.had_enough_replicas:
+                errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if errors:
+            names = {partition.topic: partition.topic_id for partition, *_ in self._appended}
+            self._outcomes = [
+                (
+                    topic,
+                    [
+                        outcome._replace(error_code=code, base_offset=-1)
+                        if (code := errors.get((names.get(topic, topic), outcome.partition)))  # type: ignore[arg-type]  # a name or an id
+                        else outcome
+                        for outcome in of_topic
+                    ],
+                )
+                for topic, of_topic in self._outcomes
+            ]
+        call, outcomes = self._call, self._outcomes
+        if sum(len(of_topic) for _, of_topic in outcomes) > _READ_AT_ONCE_MAX:
+            self._broker.go_on(call, _respond_at_length(self._broker, call, outcomes))
+        else:
+            call.respond_payload([encode_produce_response(call.version, outcomes)])
+
+
+async def _respond_at_length(broker: Broker, call: Call, outcomes: Outcomes) -> None:
+    async with broker.long_look:
+        body = await broker.loop.run_in_executor(broker.executor, encode_produce_response, call.version, outcomes)
+    call.respond_payload([body])
+
+
+def _answer_all(
+    call: Call, topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]], code: ErrorCode, acks: int
+) -> None:
+    if acks == 0:
+        call.slot.close(f"a Produce with acks=0 failed with {code.name}; closing is the only way to tell")
+        return
+    outcomes: Outcomes = [
+        (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
+    ]
+    call.respond_payload([encode_produce_response(call.version, outcomes)])

@@ -1,0 +1,28 @@
+"""RemoveRaftVoter (key 81), version 0. Only the leader of the quorum removes a voter (KIP-853), itself included: then
+it resigns as soon as the change is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.raft import ReplicaKey
+from moldau.raft.membership import VoterChangeRefused
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+async def handle(broker: Broker, _call: Call, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
+    quorum = broker.metadata_log
+    if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
+        return m.RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=None)
+    timeout_ms = broker.config.get_int("controller.quorum.request.timeout.ms")
+    try:
+        await quorum.voter_changes.remove(ReplicaKey(request.voter_id, request.voter_directory_id), timeout_ms)
+    except VoterChangeRefused as refused:
+        return m.RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.message)
+    return m.RemoveRaftVoterResponse(error_message=None)

@@ -1,0 +1,15 @@
+"""SyncGroup (key 14), versions 0-5. Get the assignment of a classic group; the leader brings it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+
+def handle(broker: Broker, call: Call, request: m.SyncGroupRequest) -> None:
+    broker.groups.handle(call, request.group_id, request, call.respond)

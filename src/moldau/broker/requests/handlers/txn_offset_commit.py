@@ -1,0 +1,79 @@
+"""TxnOffsetCommit (key 28), versions 0-5. Offsets that count only if the transaction commits.
+
+The transaction coordinator is asked first whether the offsets partition is in the transaction; from version 5 on it is
+added on the way (KIP-890). Partitions that do not exist are refused one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
+from moldau.broker.coordinators.txn_verification import Verified, Writer, verify
+from moldau.groups import refusal
+from moldau.transactions import TopicPartition
+from moldau.transactions.verification import txn_offset_commit_error, txn_offset_commit_operation
+from moldau.wire import ErrorCode, Message
+from moldau.wire import messages as m
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.requests.calls import Call
+
+Topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+Result = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_NO_SEQUENCE = -1
+_NOT_ASKED = Verified(None, ErrorCode.NONE)
+
+
+def handle(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> None:
+    request.topics, refused = _split(broker, request.topics)
+
+    def answer(response: Message) -> None:
+        told = cast("m.TxnOffsetCommitResponse", response)
+        by_name = {topic.name: topic for topic in told.topics}
+        for topic in refused:
+            if topic.name in by_name:
+                by_name[topic.name].partitions += topic.partitions
+            else:
+                told.topics.append(topic)
+        call.respond(told)
+
+    if not request.topics:
+        answer(m.TxnOffsetCommitResponse())
+        return
+    place = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+    partition = broker.replicas.get(*place)
+    if partition is None or not partition.is_leader:
+        answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+        return
+
+    def on_verified(found: Mapping[TopicPartition, Verified]) -> None:
+        guard, error = found.get(place, _NOT_ASKED)
+        if error is ErrorCode.NONE:
+            broker.groups.handle(call, request.group_id, request, answer, guard=guard)
+        else:
+            answer(refusal(request, txn_offset_commit_error(error)))
+
+    operation = txn_offset_commit_operation(call.version)
+    writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch, operation)
+    verify(broker, writer, {place: _NO_SEQUENCE}, on_verified)
+
+
+def _split(broker: Broker, topics: list[Topic]) -> tuple[list[Topic], list[Result]]:
+    """What can be committed, and refusals for partitions that do not exist."""
+    known: list[Topic] = []
+    refused: list[Result] = []
+    for topic in topics:
+        image = broker.image.topics.get(topic.name)
+        count = 0 if image is None else len(image.partitions)
+        there = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        missing = [each.partition_index for each in topic.partitions if not 0 <= each.partition_index < count]
+        if there:
+            known.append(Topic(topic.name, there))
+        if missing:
+            partition = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused.append(Result(topic.name, [partition(index, unknown) for index in missing]))
+    return known, refused

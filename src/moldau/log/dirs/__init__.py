@@ -1,0 +1,1 @@
+"""All logs of a node in its log dirs: found, placed, checkpointed, moved, kept clean."""

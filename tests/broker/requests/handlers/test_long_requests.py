@@ -1,0 +1,207 @@
+"""Requests and answers of a great many elements: carried out between others' requests, and answered in full."""
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.broker.requests.handlers import produce
+from moldau.records import build_batch
+from moldau.testing import Broker
+from moldau.timers.turns import Turns
+from moldau.wire import ErrorCode, decode_request
+from moldau.wire import messages as m
+from tests.broker.requests.handlers.conftest import on_loop
+from tests.broker.requests.handlers.wire_client import WireClient
+from tests.e2e.raw import Raw, request_frame
+
+MANY = 30_000
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each long answer, in how many slices it was made."""
+    found: list[int] = []
+    original: Callable[[Turns, Any], Any] = Turns.run
+
+    def counted(turns: Turns, work: Any) -> Any:
+        place = len(found)
+        found.append(1)
+
+        def counting() -> Any:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    return done.value
+                found[place] += 1
+                yield
+
+        return original(turns, counting())
+
+    monkeypatch.setattr(Turns, "run", counted)
+    return found
+
+
+def test_metadata_of_very_many_names(client: WireClient, slices: list[int]) -> None:
+    kind = m.MetadataRequest
+    topic = client.new_topic()
+    names = [topic, *(f"none-{number}" for number in range(MANY))]
+    answer = client.ask(kind([kind.MetadataRequestTopic(name=name) for name in names], False), 12)
+    assert [each.name for each in answer.topics] == names
+    assert answer.topics[0].error_code == 0
+    assert {each.error_code for each in answer.topics[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 250
+
+
+def test_metadata_of_very_many_ids_and_of_half_an_id(client: WireClient) -> None:
+    kind = m.MetadataRequest
+    ids = [struct.pack(">qq", 1, number) for number in range(MANY)]
+    answer = client.ask(kind([kind.MetadataRequestTopic(each, None) for each in ids], False), 12)
+    assert [each.topic_id for each in answer.topics] == ids
+    answer = client.ask(kind([kind.MetadataRequestTopic(each, None) for each in ids], False), 11)
+    assert {each.error_code for each in answer.topics} <= {ErrorCode.INVALID_REQUEST}
+
+
+def test_all_topics_are_told_in_slices(own_client: WireClient, slices: list[int]) -> None:
+    own_client.new_topic(300)
+    own_client.new_topic(3)
+    slices.clear()
+    answer = own_client.ask(m.MetadataRequest(None), 12)
+    assert sorted(len(each.partitions) for each in answer.topics) == [3, 300]
+    assert slices == [2]
+
+
+def test_list_offsets_of_very_many_partitions(client: WireClient, slices: list[int]) -> None:
+    topic = client.new_topic()
+    kind = m.ListOffsetsRequest
+    wanted = [kind.ListOffsetsPartition(number % MANY, -1, -1) for number in range(MANY + 1)]
+    answer = client.ask(kind(replica_id=-1, topics=[kind.ListOffsetsTopic(topic, wanted)]))
+    told = answer.topics[0].partitions
+    assert [each.partition_index for each in told] == list(range(MANY))
+    assert told[0].error_code == ErrorCode.INVALID_REQUEST  # named twice
+    assert {each.error_code for each in told[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 400
+
+
+def test_a_fetch_of_very_many_partitions(broker: Broker, client: WireClient, slices: list[int]) -> None:
+    topic = client.new_topic()
+    client.produce(topic, [b"found"])
+    kind = m.FetchRequest
+    topic_id = on_loop(broker, lambda: broker.node.broker.image.topics[topic].topic_id)
+    partitions = [kind.FetchPartition(number, -1, 0, -1, -1, 1_000) for number in range(MANY)]
+    request = kind(max_wait_ms=500, min_bytes=1, topics=[kind.FetchTopic(topic_id=topic_id, partitions=partitions)])
+    answer = client.ask(request, 17)
+    told = answer.responses[0].partitions
+    assert [each.partition_index for each in told] == list(range(MANY))
+    assert told[0].records
+    assert {each.error_code for each in told[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert sum(slices) > MANY / 250
+
+
+def test_a_session_of_many_partitions_is_read_in_slices_each_time(own_client: WireClient, slices: list[int]) -> None:
+    topic = own_client.new_topic(8)
+    for partition in range(8):
+        own_client.produce(topic, [b"%d" % partition], partition=partition)
+    kind = m.FetchRequest
+    topics = own_client.ask(m.MetadataRequest(None), 12).topics
+    partitions = [kind.FetchPartition(number, -1, 0, -1, -1, 1_000) for number in range(2_100)]
+    full = kind.FetchTopic(topic_id=topics[0].topic_id, partitions=partitions)
+    answer = own_client.ask(kind(max_wait_ms=100, min_bytes=1, session_epoch=0, topics=[full]), 17)
+    assert len(answer.responses[0].partitions) == 2_100
+    slices.clear()
+    following = kind(max_wait_ms=100, min_bytes=1, session_id=answer.session_id, session_epoch=1, topics=[])
+    again = own_client.ask(following, 17)
+    assert [each.partition_index for each in again.responses[0].partitions if each.records] == list(range(8))
+    assert slices[0] > 5
+
+
+def test_a_produce_to_very_many_partitions_that_are_not_there(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+    next_turn: Callable[[Turns], Any] = Turns.next_turn
+
+    def counted(turns: Turns) -> Any:
+        waits.append(turns)
+        return next_turn(turns)
+
+    monkeypatch.setattr(Turns, "next_turn", counted)
+    kind = m.ProduceRequest
+    entries = [kind.PartitionProduceData(number, None) for number in range(MANY)]
+    answer = client.ask(kind(None, 1, 1_000, [kind.TopicProduceData(name="none", partition_data=entries)]), 9)
+    told = answer.responses[0].partition_responses
+    assert [each.index for each in told] == list(range(MANY))
+    assert {each.error_code for each in told} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(waits) > MANY / 250
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_a_produce_to_very_many_partitions_is_read_and_answered_by_a_thread(
+    own_client: WireClient, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Also its batches arrive, in order, before those of the next request."""
+    at_work: list[tuple[str, str]] = []
+
+    def noted(name: str) -> None:
+        work = getattr(produce, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            done = work(*arguments, **options)  # not noted if it is too long for the loop
+            at_work.append((name, threading.current_thread().name))
+            return done
+
+        monkeypatch.setattr(produce, name, counted)
+
+    noted("decode_produce_request")
+    noted("encode_produce_response")
+    topic = own_client.new_topic()
+    kind = m.ProduceRequest
+    batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, b"k", b"v", ())]))
+    entries = [kind.PartitionProduceData(number % 3_000, batch) for number in range(6_000)]
+    request = kind(None, -1, 5_000, [kind.TopicProduceData(name=topic, partition_data=entries)])
+    told = own_client.ask(request, version).responses[0].partition_responses
+    assert [each.index for each in told] == [number % 3_000 for number in range(6_000)]
+    assert [each.base_offset for each in told if each.error_code == 0] == [0, 1]
+    assert [name for name, _ in at_work] == ["decode_produce_request", "encode_produce_response"]
+    assert all(thread.startswith("moldau_") for _, thread in at_work)
+    assert own_client.produce(topic, [b"next"], first_timestamp_ms=time.time_ns() // 1_000_000).base_offset == 2
+
+
+def test_a_malformed_produce_to_very_many_partitions_closes_the_connection(own_broker: Broker) -> None:
+    kind = m.ProduceRequest
+    entries = [kind.PartitionProduceData(number, None) for number in range(6_000)]
+    request = kind(None, 1, 1_000, [kind.TopicProduceData(name="none", partition_data=entries)])
+    with Raw(own_broker.bootstrap_servers) as raw:
+        frame = request_frame(request, 9)[:-5]
+        raw.send(struct.pack(">i", len(frame) - 4) + frame[4:])
+        with pytest.raises(ConnectionError):
+            raw.read_frame()
+
+
+def test_large_requests_are_read_by_a_thread(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moldau.broker.requests import dispatch
+
+    readers: list[str] = []
+    original = decode_request
+
+    def noted(*args: Any) -> Any:
+        readers.append(threading.current_thread().name)
+        return original(*args)
+
+    monkeypatch.setattr(dispatch, "decode_request", noted)
+    kind = m.MetadataRequest
+    client.ask(kind([kind.MetadataRequestTopic(name=f"none-{number}") for number in range(MANY)], False), 12)
+    client.ask(kind([], False), 12)
+    assert readers[0].startswith("moldau_")
+    assert not readers[1].startswith("moldau_")
+
+
+def test_more_than_a_million_elements_close_the_connection(client: WireClient) -> None:
+    body = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 1_000_001) + b"\0\1x" * 1_000_001
+    client._socket.sendall(struct.pack(">i", len(body)) + body)
+    with pytest.raises(ConnectionError):
+        client._receive(4)

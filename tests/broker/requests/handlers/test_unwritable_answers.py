@@ -1,0 +1,45 @@
+"""An answer that cannot be encoded is an error to its client, who must not wait for ever; the connection goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moldau.broker.requests.registry import served_on
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
+from tests.broker.requests.handlers.wire_client import WireClient
+
+LIST_GROUPS, METADATA = 16, 3
+
+
+def spoiled() -> m.ListGroupsResponse:
+    return m.ListGroupsResponse(throttle_time_ms=2**40)
+
+
+def at_once(*_: object) -> Any:
+    return spoiled()
+
+
+async def later(*_: object) -> Any:
+    return spoiled()
+
+
+@pytest.mark.parametrize("handle", [at_once, later])
+def test_it_is_an_error_where_there_is_a_place_for_one(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, handle: Any
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(served_on("broker")[LIST_GROUPS], "handle", handle)
+        assert client.ask(m.ListGroupsRequest()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert client.ask(m.ListGroupsRequest()).error_code == ErrorCode.NONE, "the same connection"
+
+
+@pytest.mark.parametrize("handle", [at_once, later])
+def test_the_connection_ends_where_there_is_none(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, handle: Any
+) -> None:
+    monkeypatch.setattr(served_on("broker")[METADATA], "handle", handle)
+    with pytest.raises(ConnectionError):
+        client.ask(m.MetadataRequest(), 12)
