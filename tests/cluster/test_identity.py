@@ -11,7 +11,7 @@ import pytest
 
 from moldau.broker.config import load_broker_config
 from moldau.broker.node.identity import WrongDirectory, derived_cluster_id, format_voter
-from moldau.broker.quorum.quorum import LostHistory
+from moldau.broker.quorum.errors import LostHistory
 from moldau.net import new_event_loop
 from moldau.seams import RealDisk, SystemRandom
 from moldau.testing import AsyncCluster

@@ -138,7 +138,7 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.broker.node.identity import WrongDirectory
     from moldau.broker.node.node import Node
     from moldau.broker.node.registration import RegistrationRefused
-    from moldau.broker.quorum.quorum import LostHistory
+    from moldau.broker.quorum.errors import LostHistory
     from moldau.broker.quorum.recovery_point import CorruptMetadata
     from moldau.log.errors import LogError
     from moldau.raft.election_state import CorruptQuorumState

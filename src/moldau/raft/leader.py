@@ -91,6 +91,7 @@ class Leader:
         progress = self.progress.get(key)
         if progress is None:
             self._forget_silent_observers(now_ms)
+            self._forget_replaced(key)
             progress = self.progress[key] = Progress(key)
         progress.fetched(now_ms, offset, leader_end_offset)
         if key in self.voters:
@@ -110,12 +111,18 @@ class Leader:
         if len(self.progress) >= _OBSERVERS_MAX:
             del self.progress[min(self.progress, key=lambda each: self.progress[each].last_fetch_ms)]
 
+    def _forget_replaced(self, key: ReplicaKey) -> None:
+        """A voter known by its id alone came back with another directory: what the former one had counts no more."""
+        voter = self.voters.get(key.id)
+        if voter is not None and not any(voter.key.directory_id):
+            for other in [each for each in self.progress if each.id == key.id]:
+                del self.progress[other]
+
     def progress_of(self, voter: ReplicaKey) -> Progress | None:
         """Of a voter, which may be in the set without its directory id."""
         if any(voter.directory_id):
             return self.progress.get(voter)
-        same = [each for key, each in self.progress.items() if key.id == voter.id]
-        return max(same, key=lambda each: each.last_fetch_ms, default=None)
+        return next((each for key, each in self.progress.items() if key.id == voter.id), None)
 
     def update_high_watermark(self, own_end_offset: int) -> bool:
         """Whether it moved."""

@@ -1,10 +1,13 @@
-"""Several metadata quorum members on one loop, talking through the bytes of Kafka's RPCs but without sockets."""
+"""Several metadata quorum members on one loop, talking through the bytes of Kafka's RPCs but without sockets.
+
+Time is virtual: a busy machine cannot make anybody call an election.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +23,7 @@ from moldau.controller import BrokerSessions, ControllerContext
 from moldau.controller.features import bootstrap_records
 from moldau.controller.image import ClusterImage
 from moldau.log.context import LogContext
-from moldau.seams import FileRegion, SystemClock
+from moldau.seams import FileRegion
 from moldau.seams.network import Disconnected, Payload
 from moldau.seams.randomness import SeededRandom
 from moldau.timers import TimingWheel
@@ -28,6 +31,7 @@ from moldau.wire import Message, apis, decode_request, encode
 from moldau.wire import messages as m
 from moldau.wire.codec import decode
 from moldau.wire.fetch import decode_fetch_request, decode_fetch_response
+from tests.simulation.loop import VirtualClock, VirtualLoop
 
 HANDLERS = {
     52: "vote",
@@ -39,7 +43,6 @@ HANDLERS = {
     81: "remove_raft_voter",
     82: "update_raft_voter",
 }
-# Elections in a tenth of a second, so that tests need not wait; still long enough for a busy machine.
 QUICK = {
     "controller.quorum.election.timeout.ms": "200",
     "controller.quorum.fetch.timeout.ms": "600",
@@ -76,6 +79,7 @@ class Member:
     node_id: int
     quorum: MetadataQuorum
     broker: Any
+    clock: VirtualClock
     published: list[ClusterImage] = field(default_factory=list)
     leaders: list[tuple[int | None, int]] = field(default_factory=list)
 
@@ -90,7 +94,7 @@ class World:
     directory_ids: dict[int, bytes] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
-    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
+    loop: VirtualLoop = field(default_factory=VirtualLoop)
 
     def config(self, node_id: int) -> Any:
         voters = ",".join(f"{each}@n{each}:{each}" for each in range(1, self.size + 1))
@@ -115,7 +119,8 @@ class World:
 
     def start(self, node_id: int) -> Member:
         config = self.config(node_id)
-        context = LogContext()
+        clock = VirtualClock(self.loop)
+        context = LogContext(clock=clock)
         context.disk.make_dirs(config.metadata_log_dir)  # the log manager's part
         published: list[ClusterImage] = []
         channels = cast("Any", _Channels(self, node_id))
@@ -123,12 +128,12 @@ class World:
             context,
             config,
             lambda before, after: published.append(after),
-            self.executor,
+            Executor(),  # the virtual loop does such work itself
             cluster_id="the-cluster",
             directory_id=self.directory_ids.get(node_id, bytes([node_id]) * 16),
             channels=lambda: channels,
         )
-        member = Member(node_id, quorum, SimpleNamespace(metadata_log=quorum, config=config), published)
+        member = Member(node_id, quorum, SimpleNamespace(metadata_log=quorum, config=config), clock, published)
         quorum.on_leader_change.append(lambda leader_id, epoch: member.leaders.append((leader_id, epoch)))
         quorum.open()
         self.members[node_id] = member
@@ -141,7 +146,6 @@ class World:
     async def close(self) -> None:
         for node_id in list(self.members):
             await self.stop(node_id)
-        self.executor.shutdown()
 
     async def deliver(self, sender: int, target: int, request: Message) -> Any:
         member = self.members.get(target)
@@ -202,7 +206,7 @@ class World:
 def controller_of(member: Member) -> LocalController:
     """The active controller of a member that leads, without a broker around it."""
     quorum = member.quorum
-    clock = SystemClock()
+    clock = member.clock
     broker = SimpleNamespace(
         metadata_log=quorum,
         clock=clock,

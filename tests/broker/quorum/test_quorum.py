@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.quorum.quorum import LostHistory, NotController
+from moldau.broker.quorum.errors import LostHistory
 from moldau.controller.context import ControllerContext, ControllerResult
+from moldau.controller.errors import NotController
 from moldau.controller.image import ClusterImage
 from moldau.wire import Message
 from moldau.wire import messages as m
@@ -34,7 +35,11 @@ def run(world: World, scenario: Callable[[World], Awaitable[None]]) -> None:
         finally:
             await world.close()
 
-    asyncio.run(main())
+    try:
+        world.loop.run_until_complete(main())
+        assert not world.loop.failures
+    finally:
+        world.loop.close()
 
 
 def test_a_quorum_of_one_leads_when_it_is_open_and_begins_a_new_epoch_each_time(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def adding(node_id: int) -> m.AddRaftVoterRequest:
 async def until_added(world: World, node_id: int) -> None:
     while (code := (await ask_leader(world, adding(node_id))).error_code) != ErrorCode.NONE:
         assert code == ErrorCode.REQUEST_TIMED_OUT  # it has not caught up yet
+        await asyncio.sleep(0.01)  # of virtual time
 
 
 def voter_ids(member: Member) -> list[int]:
@@ -164,8 +165,8 @@ def test_fixed_voters_become_changeable_when_the_feature_is_raised(tmp_path: Pat
         leader = await world.bootstrap()
         await leader.quorum.append(topic(1))
         await world.until(lambda: world.all_have("t1"))
-        leader.quorum.voter_changes.check_upgrade()
-        await leader.quorum.voter_changes.upgrade(1)
+        voters = leader.quorum.voter_changes.upgradable()
+        await leader.quorum.voter_changes.upgrade(voters, 1)
         await world.until(lambda: all(each.quorum.kraft_version == 1 for each in world.members.values()))
         keys = [each.key for each in leader.quorum.voters]
         assert keys == [ReplicaKey(1, b"\1" * 16), ReplicaKey(2, b"\2" * 16)]

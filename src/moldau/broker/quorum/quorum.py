@@ -21,6 +21,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.quorum.appends import QuorumAppends
+from moldau.broker.quorum.errors import LostHistory, QuorumStopped
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum.settings import (
     bootstrap_servers,
@@ -85,14 +86,6 @@ AnswerT = TypeVar("AnswerT")
 _RESIGN_WAIT_MS = 2_000.0
 _FOUNDING_WARNING_SECONDS = 5.0
 _STALL_MS = 200.0  # a timer that late did not wait for its turn: the process did
-
-
-class QuorumStopped(Exception):
-    """This node no longer takes part."""
-
-
-class LostHistory(Exception):
-    """This voter has nothing on its disk, and the quorum has a history. The message says what to do."""
 
 
 class MetadataQuorum:

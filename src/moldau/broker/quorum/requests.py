@@ -6,10 +6,13 @@ Every request ends in exactly one of Raft's `on_answer` and `on_failure`, unless
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from moldau.broker.quorum.errors import QuorumStopped
 from moldau.broker.quorum.messages import decode_answer, encode_request
 from moldau.broker.supervision import begin
 from moldau.raft import Raft, Send
@@ -44,6 +47,11 @@ class QuorumRequests:
         if isinstance(error, Exception):
             self._quorum.fail(error)
 
+    def _tell(self, event: Callable[[float], None]) -> None:
+        """What became of a request. A node that stopped meanwhile, or stops over this, has said so itself."""
+        with contextlib.suppress(QuorumStopped):
+            self._quorum.ask(event)
+
     async def stop(self) -> None:
         for task in tuple(self._sending):
             task.cancel()
@@ -68,7 +76,7 @@ class QuorumRequests:
             answer = decode_answer(request, response)
         except Exception as error:  # whatever the peer, or the way to it, did: it has not answered
             _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
-            self._quorum.ask(partial(self._raft.on_failure, send=send))
+            self._tell(partial(self._raft.on_failure, send=send))
             return
         if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and send.address not in self._strangers:
             self._strangers.add(send.address)
@@ -79,4 +87,4 @@ class QuorumRequests:
                 *send.address,
                 self._quorum.cluster_id,
             )
-        self._quorum.ask(partial(self._raft.on_answer, send=send, answer=answer))
+        self._tell(partial(self._raft.on_answer, send=send, answer=answer))

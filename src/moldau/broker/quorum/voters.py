@@ -84,13 +84,13 @@ class VoterChanges:
             raise _busy()
         self._quorum.append_voters(with_updated(self._quorum.raft, voter))
 
-    def check_upgrade(self) -> None:
-        """VoterChangeRefused if the voters cannot be written into the log: not all are known."""
-        upgraded(self._quorum.raft)
+    def upgradable(self) -> VoterSet:
+        """The voters as they can be written into the log. VoterChangeRefused if not all are known."""
+        return upgraded(self._quorum.raft)
 
-    def upgrade(self, kraft_version: int) -> asyncio.Future[None]:
+    def upgrade(self, voters: VoterSet, kraft_version: int) -> asyncio.Future[None]:
         """Write the voters into the log, which makes them changeable. Done when that is committed."""
-        return self._quorum.append_voters(upgraded(self._quorum.raft), kraft_version=kraft_version)
+        return self._quorum.append_voters(voters, kraft_version=kraft_version)
 
     async def _look_at(self, voter: Voter, timeout_ms: float) -> Voter:
         """Ask the new voter itself which kraft.version it knows; a voter that cannot be reached is no help."""

@@ -19,6 +19,7 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.broker import Broker
     from moldau.broker.requests.calls import Call
+    from moldau.raft.voters import VoterSet
 
 
 async def handle(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
@@ -28,13 +29,14 @@ async def handle(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -
     level = next((each.max_version_level for each in request.feature_updates if each.feature == KRAFT_VERSION), 0)
     changes = broker.metadata_log.voter_changes
     is_raised = level > broker.controller.kraft_version and not request.validate_only
+    voters: VoterSet | None = None
 
     def raise_kraft_version(response: m.UpdateFeaturesResponse) -> asyncio.Future[None] | None:
-        return changes.upgrade(level) if is_raised and not response.error_code else None
+        return changes.upgrade(voters, level) if voters is not None and not response.error_code else None
 
     try:
         if is_raised and broker.controller.is_active:
-            changes.check_upgrade()  # refused before anything is written
+            voters = changes.upgradable()  # refused before anything is written, and not looked at again
         response = await broker.controller.submit(update_features, request, and_append=raise_kraft_version)
     except VoterChangeRefused as refused:
         return m.UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message)
