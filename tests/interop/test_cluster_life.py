@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log.dirs.checkpoints import read_meta_properties
+from moldau.log.checkpoints import read_meta_properties
 from moldau.seams import RealDisk
 from moldau.testing.ports import free_ports
 from tests.cluster.workload import Consuming, Producing, admin, check_nothing_lost, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from moldau.log.dirs.checkpoints import RECOVERY_POINT, read_offsets
+from moldau.log.checkpoints import RECOVERY_POINT, read_offsets
 from moldau.log.dirs.log_dir import WITHOUT_GAPS
 from moldau.records import iter_batches
 from moldau.seams import RealDisk

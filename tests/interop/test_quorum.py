@@ -12,7 +12,7 @@ from typing import Any
 from moldau.broker.config import load_broker_config
 from moldau.broker.node.node import Node
 from moldau.broker.quorum.quorum import MetadataQuorum
-from moldau.log.dirs.checkpoints import uuid_text
+from moldau.log.checkpoints import uuid_text
 from moldau.testing import Cluster
 from moldau.testing.ports import free_ports
 from moldau.wire import messages as m

@@ -24,8 +24,8 @@ from moldau.controller import diff
 from moldau.controller.directories import assign_replicas_to_dirs
 from moldau.controller.image import PartitionImage
 from moldau.controller.isr import alter_partition
+from moldau.log.checkpoints import MetaProperties, uuid_text
 from moldau.log.config import LogConfig
-from moldau.log.dirs.checkpoints import MetaProperties, uuid_text
 from moldau.log.dirs.log_manager import LogManager
 from moldau.net import LoopTimers
 from moldau.records import build_batch, iter_batches, iter_records

@@ -5,6 +5,7 @@ from moldau.log.context import LogContext
 from moldau.log.dirs.log_manager import DirInfo, LogManager
 from moldau.log.dirs.move import MoveJob
 from moldau.log.dirs.opening import OpenReport
+from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.index.txn_index import AbortedTxn
@@ -13,7 +14,6 @@ from moldau.log.partition_log import PartitionLog
 from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.recovery.recovery import RecoveryReport, open_log
 from moldau.log.results import ActiveProducer, Appended, ReadInfo
-from moldau.log.settings import ManagerSettings
 from moldau.log.timestamps import FoundOffset
 
 __all__ = [

@@ -9,7 +9,7 @@ began with, and only its end says that these are durable. Flushes may overlap an
 is overtaken by a truncation, leaves all of its work to the next.
 """
 
-from moldau.log.dirs.checkpoints import PARTITION_METADATA
+from moldau.log.checkpoints import PARTITION_METADATA
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.flush import Changes, FlushTicket
 from moldau.log.incarnation import Incarnation

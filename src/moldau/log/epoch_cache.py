@@ -8,7 +8,7 @@ durable together with the records (`PartitionLog.flush`): an entry lost in a cra
 from bisect import bisect_right
 from typing import NamedTuple
 
-from moldau.log.dirs.checkpoints import LEADER_EPOCH, read_epochs, write_epochs
+from moldau.log.checkpoints import LEADER_EPOCH, read_epochs, write_epochs
 from moldau.log.flush import Changes
 from moldau.seams import Disk
 

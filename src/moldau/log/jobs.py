@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from moldau.log.dirs.checkpoints import TopicPartition, write_offsets
+from moldau.log.checkpoints import TopicPartition, write_offsets
 from moldau.seams import Disk
 
 

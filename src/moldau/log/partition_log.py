@@ -12,8 +12,8 @@ Invariants
 - `flushed_offset` counts what survives a power loss; `recovery_point` never lies beyond what was flushed.
 """
 
+from moldau.log.checkpoints import write_topic_id
 from moldau.log.context import LogContext
-from moldau.log.dirs.checkpoints import write_topic_id
 from moldau.log.epoch_cache import UNDEFINED_OFFSET, EpochEndOffset
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.log.failure import offline_on_error
@@ -22,7 +22,7 @@ from moldau.log.growing_log import GrowingLog
 from moldau.log.incarnation import Incarnation
 from moldau.log.index.time_index import NO_TIMESTAMP
 from moldau.log.index.txn_index import AbortedTxn
-from moldau.log.recovery.replay import rebuild_producer_state
+from moldau.log.producers.replay import rebuild_producer_state
 from moldau.log.results import ReadInfo
 from moldau.log.retention import deletable_segments
 from moldau.log.segment import Segment

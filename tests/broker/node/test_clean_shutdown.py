@@ -7,8 +7,8 @@ import pytest
 from moldau.broker.node.registration import clean_shutdown_epoch
 from moldau.controller.image import BrokerRegistration
 from moldau.log import LogManager
-from moldau.log.dirs.checkpoints import MetaProperties, remove_clean_shutdown, uuid_text, write_clean_shutdown
-from moldau.log.dirs.checkpoints import write_meta_properties as write_identity
+from moldau.log.checkpoints import MetaProperties, remove_clean_shutdown, uuid_text, write_clean_shutdown
+from moldau.log.checkpoints import write_meta_properties as write_identity
 from moldau.seams import SystemClock
 from moldau.seams.randomness import SeededRandom
 from tests.support.sim_disk import SimDisk

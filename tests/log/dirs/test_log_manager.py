@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from moldau.log import FlushJob, LogConfig, LogManager, ManagerSettings, MoveJob, PartitionLog
+from moldau.log.checkpoints import MetaProperties, read_offsets, write_meta_properties
 from moldau.log.cleaner.offset_map import ENTRY_BYTES
-from moldau.log.dirs.checkpoints import MetaProperties, read_offsets, write_meta_properties
 from moldau.log.dirs.folders import FolderName, marked_folder_name, parse_folder
 from moldau.log.dirs.log_dir import WITHOUT_GAPS
 from moldau.log.errors import DirLocked, LogError, StorageError

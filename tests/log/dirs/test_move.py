@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from moldau.log import AppendOrigin, LogConfig, MoveJob, PartitionLog
-from moldau.log.dirs.checkpoints import LOG_START_OFFSET, read_offsets
+from moldau.log.checkpoints import LOG_START_OFFSET, read_offsets
 from moldau.log.errors import LogError
 from tests.log.dirs.test_log_manager import TOPIC_ID, Node, fill
 from tests.log.helpers import batch, marker, read_records, values

@@ -7,7 +7,7 @@ watermark far beyond what the new one has, and a cleaned offset.
 import pytest
 
 from moldau.log import LogConfig, LogManager, ManagerSettings, PartitionLog
-from moldau.log.dirs.checkpoints import read_offsets
+from moldau.log.checkpoints import read_offsets
 from moldau.log.dirs.log_dir import CHECKPOINTS
 from moldau.log.jobs import Job
 from moldau.seams.randomness import SeededRandom

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from moldau.log import AppendOrigin, LogConfig, LogManager, ManagerSettings, PartitionLog
+from moldau.log.checkpoints import RECOVERY_POINT
 from moldau.log.cleaner.cleaner import CleanJob
-from moldau.log.dirs.checkpoints import RECOVERY_POINT
 from moldau.seams.randomness import SeededRandom
 from tests.log.helpers import ManualClock, batch, marker, read_records
 from tests.support.sim_disk import SimDisk

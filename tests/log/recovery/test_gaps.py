@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from moldau.log import LogConfig, LogManager, ManagerSettings, PartitionLog
-from moldau.log.dirs.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from moldau.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from moldau.log.dirs.log_dir import WITHOUT_GAPS
 from moldau.log.jobs import Job
 from moldau.records import Record

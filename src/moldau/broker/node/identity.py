@@ -16,7 +16,7 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.log.dirs.checkpoints import (
+from moldau.log.checkpoints import (
     META_PROPERTIES,
     MetaProperties,
     read_meta_properties,

@@ -39,12 +39,12 @@ from moldau.broker.requests.registry import ListenerKind
 from moldau.broker.supervision import keep_going
 from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
 from moldau.controller.features import CORDONED_LOG_DIRS_FROM
+from moldau.log.checkpoints import TopicPartition, uuid_text
 from moldau.log.config import LogConfig
-from moldau.log.dirs.checkpoints import TopicPartition, uuid_text
 from moldau.log.dirs.log_manager import LogManager
+from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import StorageError
 from moldau.log.open_segments import default_capacity, sockets_max
-from moldau.log.settings import ManagerSettings
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 from moldau.seams.network import Listener, Network

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moldau.log.checkpoints import uuid_bytes
 from moldau.log.config import LogConfig
-from moldau.log.dirs.checkpoints import uuid_bytes
 from moldau.raft import Address, RaftSettings, ReplicaKey, Voter, VoterSet
 from moldau.raft.voters import static_voters
 from moldau.wire import ZERO_UUID

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.supervision import begin
-from moldau.log.dirs.checkpoints import TopicPartition
+from moldau.log.checkpoints import TopicPartition
 from moldau.log.dirs.move import MoveJob
 from moldau.log.errors import LogError
 

@@ -22,7 +22,7 @@ from moldau.broker.config import client_metrics_values, parse_match
 from moldau.controller.image import ClusterImage, ConfigResource, ResourceType, is_reserved_dir
 from moldau.controller.persistent import PersistentMap, changed_keys
 from moldau.groups.regex import Regex
-from moldau.log.dirs.checkpoints import uuid_text
+from moldau.log.checkpoints import uuid_text
 from moldau.records import Codec
 from moldau.records.checksum import crc32c
 from moldau.seams import Random

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from moldau.log.checkpoints import CLEANER_OFFSET, TopicPartition
 from moldau.log.cleaner.cleanable import LogToClean, log_to_clean
 from moldau.log.cleaner.throttle import Throttle
 from moldau.log.context import LogContext
-from moldau.log.dirs.checkpoints import CLEANER_OFFSET, TopicPartition
 from moldau.log.dirs.log_dir import LogDir
+from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import CleaningAborted, LogError, StorageError
 from moldau.log.jobs import CheckpointJob
 from moldau.log.partition_log import PartitionLog
-from moldau.log.settings import ManagerSettings
 
 if TYPE_CHECKING:
     from moldau.log.cleaner.cleaner import CleanJob

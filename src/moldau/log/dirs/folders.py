@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from moldau.log.dirs.checkpoints import TopicPartition
+from moldau.log.checkpoints import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"

@@ -19,7 +19,7 @@ import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from moldau.log.dirs.checkpoints import (
+from moldau.log.checkpoints import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
     LOCK,

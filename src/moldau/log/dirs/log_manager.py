@@ -13,20 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
-from moldau.log.dirs.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.dirs.cleaning import Cleaning
 from moldau.log.dirs.folders import DELETE_SUFFIX, STRAY_SUFFIX, folder_name, marked_folder_name
 from moldau.log.dirs.log_dir import LogDir
 from moldau.log.dirs.opening import OpenedDir, OpenJob, OpenReport
+from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import LogError, OutOfDescriptors, StorageError
 from moldau.log.flush import FlushJob, FlushQueue
 from moldau.log.jobs import CheckpointJob, Job, RemoveJob
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
 from moldau.log.recovery.recovery import RecoveryReport, open_log
-from moldau.log.settings import ManagerSettings
 from moldau.seams import Clock, Disk, Random
 from moldau.seams.disk import is_shortage
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
-from moldau.log.dirs.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.dirs.folders import DELETE_SUFFIX, FUTURE_SUFFIX, FolderName, folder_name, parse_folder
 from moldau.log.dirs.log_dir import LogDir
 from moldau.log.flush import FlushJob

@@ -14,9 +14,9 @@ A log being opened belongs to whoever opens it, so many can be opened by many th
 import contextlib
 from dataclasses import dataclass, field
 
+from moldau.log.checkpoints import LEADER_EPOCH, read_topic_id
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
-from moldau.log.dirs.checkpoints import LEADER_EPOCH, read_topic_id
 from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptCheckpoint, CorruptIndex, CorruptRecord
 from moldau.log.index.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -25,9 +25,9 @@ from moldau.log.index.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.index.txn_index import AbortedTxn
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producers.producer_state import ProducerState
+from moldau.log.producers.replay import rebuild_producer_state, replay_batch
 from moldau.log.producers.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.producers.snapshots import Snapshots
-from moldau.log.recovery.replay import rebuild_producer_state, replay_batch
 from moldau.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -122,7 +122,7 @@ def test_a_partition_moves_while_it_is_written(broker: Broker, client: WireClien
         assert image is not None
         return image.directory_of(1), bytes(str(properties.directory_id), "ascii")
 
-    from moldau.log.dirs.checkpoints import uuid_text
+    from moldau.log.checkpoints import uuid_text
 
     assigned, expected = on_loop(broker, directories)
     assert uuid_text(assigned).encode() == expected  # the controller knows where it lies

@@ -18,11 +18,11 @@ from moldau.broker.config import (
     describe_client_metrics,
     describe_group,
     describe_topic,
+    loggers,
 )
 from moldau.broker.config.alter_requests import parse_node_id
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.config.values import ConfigType
-from moldau.broker.node import loggers
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
 from moldau.wire import ErrorCode

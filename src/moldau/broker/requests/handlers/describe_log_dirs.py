@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from moldau.log.dirs.checkpoints import TopicPartition
+from moldau.log.checkpoints import TopicPartition
 from moldau.log.dirs.log_manager import DirInfo
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from moldau.broker.config import Change
+from moldau.broker.config import Change, loggers
 from moldau.broker.config.alter_requests import (
     check_changes,
     check_well_formed,
@@ -19,7 +19,6 @@ from moldau.broker.config.alter_requests import (
     refused,
 )
 from moldau.broker.config.definition import ResourceType
-from moldau.broker.node import loggers
 from moldau.broker.requests.forwarding import carry_out_rest
 from moldau.controller.configs import incremental_alter_configs
 from moldau.controller.errors import ApiError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.log.dirs.checkpoints import (
+from moldau.log.checkpoints import (
     MetaProperties,
     read_clean_shutdown,
     read_epochs,
