@@ -26,6 +26,7 @@ from moldau.toolkit import (
     WrongType,
     offset_map,
 )
+from tests.toolkit.waiting import until
 
 Fresh = Callable[[str], str]
 
@@ -48,12 +49,6 @@ def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> tup
         return found.offset, found.metadata or ""
     finally:
         consumer.close()
-
-
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def test_retries_in_place_then_through_topics_then_dead_letters(bootstrap: str, fresh: Fresh) -> None:
@@ -191,11 +186,16 @@ def test_keys_keep_their_order_with_more_workers_than_partitions(bootstrap: str,
     seen: dict[bytes, list[int]] = {}
     running = most = 0
 
+    all_at_once = asyncio.Event()
+
     @app.handler(orders, workers=16)
     async def bill(number: int, key: Annotated[bytes, FromKey()]) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 16:
+            all_at_once.set()
+        await all_at_once.wait()
         await asyncio.sleep(0.001)
         seen.setdefault(key, []).append(number)
         running -= 1

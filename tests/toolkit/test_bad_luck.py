@@ -16,14 +16,9 @@ from moldau.testing.ports import free_ports
 from moldau.toolkit import App, Avro, HandlerFailed, Limits, Registry, Retry, TestApp
 from tests.toolkit.killing import make_topic
 from tests.toolkit.test_codecs import SCHEMA, FakeRegistry, Order, registry, registry_server  # noqa: F401  fixtures
+from tests.toolkit.waiting import until
 
 Fresh = Callable[[str], str]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 40) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.timeout(90)

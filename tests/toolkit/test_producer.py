@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from moldau.toolkit import (
 from moldau.toolkit.partitioners import by_key
 from moldau.toolkit.reading import read_topic
 from tests.toolkit.killing import make_topic
+from tests.toolkit.waiting import wait_for
 
 Fresh = Callable[[str], str]
 
@@ -49,13 +49,6 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
         (m.partition() or 0, m.offset() or 0, m.value()) for m in read_topic({"bootstrap.servers": bootstrap}, topic)
     ]
     return [value for _, _, value in sorted(found, key=lambda each: each[:2])]
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_three_ways(bootstrap: str, fresh: Fresh, producer: Producer) -> None:
@@ -166,22 +159,24 @@ def test_the_spool_keeps_order_over_an_outage_and_a_restart(tmp_path: Path) -> N
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     alerts: list[str] = []
-    config = {"message.timeout.ms": 1_000, "reconnect.backoff.max.ms": 200, "linger.ms": 0}
 
-    def make() -> Producer:
+    def make(timeout_ms: int) -> Producer:
         spool = Spool(path, alert=lambda what, _: alerts.append(what), pause_s=0.05)
+        config = {"message.timeout.ms": timeout_ms, "reconnect.backoff.max.ms": 200, "linger.ms": 0}
         return Producer(address, config=config, spool=spool)
 
     with Broker(data_dir=str(data), port=port):
-        first = make()
-        assert not first.send("orders", b"0").result(20).is_spooled
+        zeroth = make(60_000)
+        assert not zeroth.send("orders", b"0").result(20).is_spooled
+        zeroth.close()
+    first = make(500)
     deliveries = [first.send("orders", str(number).encode(), key=b"k") for number in range(1, 6)]
     assert all(delivery.result(20).is_spooled for delivery in deliveries)
-    assert first.send("orders", b"6", key=b"k", headers=[("h", None), ("i", b"\x00")]).result(1).is_spooled
+    assert first.send("orders", b"6", key=b"k", headers=[("h", None), ("i", b"\x00")]).result(20).is_spooled
     first.close(1)
     assert alerts == ["on"]
-    second = make()
-    assert second.send("orders", b"7", key=b"k").result(1).is_spooled
+    second = make(60_000)
+    assert second.send("orders", b"7", key=b"k").result(20).is_spooled
     with Broker(data_dir=str(data), port=port):
         wait_for(lambda: "off" in alerts)
         assert not second.send("orders", b"8", key=b"k").result(20).is_spooled

