@@ -88,6 +88,7 @@ class App:
         self.declared: dict[str, Topic] = {}
         self.reset: Reset = auto_offset_reset
         self._config = dict(config or {})
+        self.consumer_defaults: dict[str, Any] = {}  # of whoever runs the app, below its own settings
         self._consumer_config = dict(consumer or {})
         self._producer_config = dict(producer or {})
         self.registry = Registry(registry) if isinstance(registry, str) else registry
@@ -332,6 +333,7 @@ class App:
         return {
             **base,
             **defaults,
+            **self.consumer_defaults,
             **self._consumer_config,
             "group.id": group,
             "enable.auto.commit": False,

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from moldau.testing import Broker
     from moldau.toolkit.app import App
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 50.0
+# A broker answers a connection's requests in order: asking where a topic ends waits for the fetch that waits for records.
+_QUICK = {"fetch.wait.max.ms": 10}
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +78,7 @@ class TestApp:
         self._settings = settings
         self._own_bootstrap = bootstrap_servers
         self._broker: Broker | None = None
-        self._before: tuple[str, Any, Any] | None = None
+        self._before: tuple[str, Any, Any, dict[str, Any]] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -88,9 +90,9 @@ class TestApp:
 
             self._broker = await asyncio.to_thread(Broker(self._settings).start)
         app = self.app
-        self._before = (app.bootstrap_servers, app.time, app.reset)
+        self._before = (app.bootstrap_servers, app.time, app.reset, app.consumer_defaults)
         app.bootstrap_servers = self._own_bootstrap or (self._broker.bootstrap_servers if self._broker else "")
-        app.time = self.time
+        app.time, app.consumer_defaults = self.time, app.consumer_defaults | _QUICK
         app.reset = "earliest"  # what the test sends before the group is there belongs to the test
         try:
             await asyncio.to_thread(self._make_topics)
@@ -109,7 +111,8 @@ class TestApp:
             await self.app.stop()
         finally:
             if self._before is not None:
-                self.app.bootstrap_servers, self.app.time, self.app.reset = self._before
+                app = self.app
+                app.bootstrap_servers, app.time, app.reset, app.consumer_defaults = self._before
             if self._broker is not None:
                 await asyncio.to_thread(self._broker.stop)
         if failure is not None and kind is None:
