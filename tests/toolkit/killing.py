@@ -47,7 +47,7 @@ class Members:
         self.killed += 1
 
     def stop(self) -> list[int]:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 60
         # Who has just begun knows no signals yet.
         while not all(journal.exists() and journal.stat().st_size for journal in self._journals.values()):
             assert time.monotonic() < deadline, self.logs()
@@ -93,7 +93,7 @@ def run_killing(
     producer.flush(30)
     try:
         wanted = {(f"k{number % keys}", number) for number in range(records)}
-        deadline = time.monotonic() + 60 + 8 * kills
+        deadline = time.monotonic() + 120 + 30 * kills  # patience only: see `waiting`
         for _ in range(kills):
             before = len(members.done())
             pause = time.monotonic() + random.random() * 2

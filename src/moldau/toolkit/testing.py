@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from moldau.toolkit.app import App
 
 _PATIENCE_S = 50.0
-# A broker answers a connection's requests in order: asking where a topic ends waits for the fetch that waits for records.
+# A broker answers a connection in order: asking where a topic ends waits behind the fetch that waits for records.
 _QUICK = {"fetch.wait.max.ms": 10}
 
 
