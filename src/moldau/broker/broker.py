@@ -26,6 +26,7 @@ from moldau.timers.turns import Slices, Turns
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
+    from moldau.broker.calls import Call
     from moldau.broker.channels import Channels
     from moldau.broker.controller.channel import ControllerChannel
     from moldau.broker.controller.local import LocalController
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.flusher import Flusher
     from moldau.broker.replicas.manager import ReplicaManager
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.requests.calls import Call
     from moldau.broker.requests.telemetry import Telemetry
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from moldau.broker.calls import Call
 from moldau.broker.config import load_broker_config
 from moldau.broker.config.rules import TableRules
 from moldau.broker.controller.local import LocalController
 from moldau.broker.quorum.quorum import MetadataQuorum
-from moldau.broker.requests.calls import Call
 from moldau.controller import BrokerSessions, ControllerContext
 from moldau.controller.features import bootstrap_records
 from moldau.controller.image import ClusterImage

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.broker.requests.calls import Call
+from moldau.broker.calls import Call
 from moldau.broker.requests.forwarding import FORWARDABLE
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import served_apis

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.controller.errors import NotController
 from moldau.seams.network import Disconnected, RequestTimedOut
@@ -18,7 +18,13 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasConfig, HasPeers, HasTime
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasController, HasConfig, HasPeers, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 _RETRY_MS = 50.0
 _ATTEMPT_MS = 5_000.0  # a controller that takes longer may be frozen: look for another one
@@ -29,7 +35,7 @@ _LIFECYCLE = (m.BrokerHeartbeatRequest, m.BrokerRegistrationRequest)
 class ControllerChannel:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
 
     async def call(self, request: Message, *, timeout_ms: float | None = None, version: int | None = None) -> Any:

@@ -11,7 +11,7 @@ The broker in this very process needs no heartbeat to be alive: while this runs,
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.wake_up import WakeUp
 from moldau.controller.brokers import fence_stale_brokers
@@ -19,8 +19,13 @@ from moldau.controller.elections import ELECTIONS_PER_TICK_MAX, balance_leaders,
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
     from moldau.broker.controller.local import LocalController
+    from moldau.broker.parts import HasConfig, HasIdentity, HasTime
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasIdentity, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 _UNCLEAN_INTERVAL_MS = 300_000
 _SOON_MS = 100  # when one round did not do all there is to do
@@ -29,7 +34,7 @@ _SOON_MS = 100  # when one round did not do all there is to do
 class Duties:
     """Belongs to the event loop. Runs from `start` to `stop`, any number of times."""
 
-    def __init__(self, broker: Broker, controller: LocalController) -> None:
+    def __init__(self, broker: Needs, controller: LocalController) -> None:
         self._broker = broker
         self._controller = controller
         self._expiry = WakeUp(broker.wheel, self._fence)

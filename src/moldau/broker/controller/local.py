@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import NotController
@@ -28,8 +28,13 @@ from moldau.wire import Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
     from moldau.broker.controller.duties import Duties
+    from moldau.broker.parts import HasConfig, HasIdentity, HasLoop, HasTime
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasIdentity, HasLoop, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +46,7 @@ Command = Callable[[ClusterImage, RequestT, ControllerContext], ControllerResult
 class LocalController:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker, context: ControllerContext, sessions: BrokerSessions) -> None:
+    def __init__(self, broker: Needs, context: ControllerContext, sessions: BrokerSessions) -> None:
         self._broker = broker
         self._log = broker.metadata_log
         self._context = context

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.config.group import group_values
 from moldau.broker.coordinators.group_metadata import topics_delta, view_of
@@ -46,8 +46,13 @@ from moldau.records import BatchOptions
 from moldau.wire import ErrorCode, MalformedFrame, Message
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.shards import Needs as ShardsNeeds
+    from moldau.broker.parts import HasConfig, HasImage, HasLoop, HasRandom, HasTime
+
+    class Needs(ShardsNeeds, HasConfig, HasImage, HasLoop, HasRandom, HasTime, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +66,7 @@ Answer = Callable[[Message], None]
 class GroupCoordinator:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._shards: LedShards[_ActiveShard] = LedShards(
             broker, TOPIC, "offsets.topic.num.partitions", self._load, lambda shard: shard.start()
@@ -191,7 +196,7 @@ class _Request(NamedTuple):
 class _ActiveShard:
     """A shard, its partition, its timer, and the requests it has not answered."""
 
-    def __init__(self, coordinator: GroupCoordinator, broker: Broker, partition: Partition, state: GroupShard) -> None:
+    def __init__(self, coordinator: GroupCoordinator, broker: Needs, partition: Partition, state: GroupShard) -> None:
         self._coordinator = coordinator
         self._broker = broker
         self.partition = partition
@@ -334,7 +339,7 @@ def _batches(effects: Effects) -> Iterator[tuple[Sequence[Record], Sequence[Entr
         yield effects.records[first:last], effects.entries[first:last]
 
 
-def _config_of(broker: Broker) -> GroupConfig:
+def _config_of(broker: Needs) -> GroupConfig:
     config = broker.config
     return GroupConfig(
         min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),

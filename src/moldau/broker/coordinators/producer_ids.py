@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.supervision import begin
 from moldau.transactions.producer_ids import ProducerIdAllocator
@@ -15,7 +15,12 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasControllerChannel
+    from moldau.broker.parts import HasIdentity, HasLoop, HasTime
+
+    class Needs(HasControllerChannel, HasIdentity, HasLoop, HasTime, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +28,7 @@ _log = logging.getLogger(__name__)
 class ProducerIds:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self.allocator = ProducerIdAllocator()
         self._asking: asyncio.Task[None] | None = None

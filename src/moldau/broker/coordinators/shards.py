@@ -29,7 +29,12 @@ from moldau.records import BatchOptions, CorruptBatch
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasImage, HasLoop, HasPurgatories, HasTime
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasConfig, HasImage, HasLoop, HasPurgatories, HasTime, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +70,7 @@ class LedShards(Generic[S]):
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Needs,
         topic: str,
         count_setting: str,
         load: Callable[[Partition], Loading[S]],
@@ -181,7 +186,7 @@ class LedShards(Generic[S]):
 
 
 def append_records(
-    broker: Broker,
+    broker: Needs,
     partition: Partition,
     records: Sequence[tuple[bytes, bytes | None]],
     options: BatchOptions | None = None,
@@ -200,7 +205,7 @@ def append_records(
 
 
 def when_committed(
-    broker: Broker, partition: Partition, end_offset: int, timeout_ms: int, then: Callable[[bool], None]
+    broker: Needs, partition: Partition, end_offset: int, timeout_ms: int, then: Callable[[bool], None]
 ) -> None:
     """Call `then` once: with True when what this leader has appended below `end_offset` is committed, with False when
     it leads no more, or after the timeout.

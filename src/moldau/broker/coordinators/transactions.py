@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.coordinators.log import read_batches
 from moldau.broker.coordinators.shards import LedShards, Loading, append_records, when_committed
@@ -40,7 +40,14 @@ from moldau.transactions.replies import refusal
 from moldau.wire import ErrorCode, Struct
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.coordinators.parts import HasGroups, HasProducerIds
+    from moldau.broker.coordinators.shards import Needs as ShardsNeeds
+    from moldau.broker.coordinators.txn_markers import Needs as TxnMarkersNeeds
+    from moldau.broker.parts import HasConfig, HasImage, HasTime
+
+    class Needs(TxnMarkersNeeds, ShardsNeeds, HasGroups, HasProducerIds, HasConfig, HasImage, HasTime, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +59,7 @@ Answer = Callable[[Struct], None]
 class TransactionCoordinator:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._shards: LedShards[_ActiveShard] = LedShards(
             broker, TOPIC, "transaction.state.log.num.partitions", self._load, self._start
@@ -150,7 +157,7 @@ class TransactionCoordinator:
         self._markers.stop()
 
 
-def now_of(broker: Broker) -> Now:
+def now_of(broker: HasTime) -> Now:
     return Now(broker.clock.monotonic_ms(), broker.clock.wall_ms())
 
 
@@ -165,7 +172,7 @@ class _Request(NamedTuple):
 class _ActiveShard:
     """A shard, its partition, its timer, and the requests it has not answered."""
 
-    def __init__(self, broker: Broker, partition: Partition, state: TransactionShard, markers: MarkerSender) -> None:
+    def __init__(self, broker: Needs, partition: Partition, state: TransactionShard, markers: MarkerSender) -> None:
         self._broker = broker
         self._markers = markers
         self.partition = partition

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
 from moldau.broker.coordinators.shards import when_committed
@@ -23,7 +23,15 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(
+        HasGroups, HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime, HasReplicas, Protocol
+    ):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _LANE = "markers"
@@ -38,7 +46,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def write_marker(broker: Broker, topic: str, index: int, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
+def write_marker(broker: Needs, topic: str, index: int, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
     """Append to a partition led here; `then` is called once, now or later, when the marker is committed or is not.
 
     What it decides becomes visible: to readers, and to the groups whose offsets it settles.
@@ -73,7 +81,7 @@ def write_marker(broker: Broker, topic: str, index: int, marker: Marker, then: C
 class MarkerSender:
     """Belongs to the event loop. Takes markers to the leaders of their partitions."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._sending: set[asyncio.Task[None]] = set()
 

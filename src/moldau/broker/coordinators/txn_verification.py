@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from moldau.log.errors import LogError
 from moldau.records import CorruptBatch, read_header
@@ -35,9 +35,15 @@ from moldau.wire import messages as m
 from moldau.wire.produce import ProduceFrame
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasRemoteCoordinators, HasTransactions
     from moldau.broker.coordinators.txn_verifier import OnErrors
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.parts import HasConfig, HasIdentity, HasTime
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasRemoteCoordinators, HasTransactions, HasConfig, HasIdentity, HasTime, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +78,7 @@ class Writer(NamedTuple):
 OnVerified = Callable[[Mapping[TopicPartition, Verified]], None]
 
 
-def verify(broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified) -> None:
+def verify(broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified) -> None:
     """Ask about the partitions (each with the first sequence that is to be written there), and call `then`, now or
     later, with what was found. A partition that is missing there has the transaction open already, or is not led
     here: its append needs no guard, or will say what is wrong."""
@@ -88,7 +94,7 @@ def verify(broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, in
 
 
 def _try(
-    broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified, end_ms: float
+    broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified, end_ms: float
 ) -> None:
     guards, found = _take_guards(broker, writer, sequences)
     if not guards:
@@ -107,7 +113,7 @@ def _try(
 
 
 def _take_guards(
-    broker: Broker, writer: Writer, sequences: Mapping[TopicPartition, int]
+    broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, Verified]]:
     """A guard for each partition that has to be asked about, and what needs no question to be refused."""
     guards: dict[TopicPartition, Guard] = {}
@@ -131,7 +137,7 @@ def _take_guards(
     return guards, refused
 
 
-def _ask(broker: Broker, question: Question, answer: OnErrors) -> None:
+def _ask(broker: Needs, question: Question, answer: OnErrors) -> None:
     coordinator = broker.transactions.leader_for(question.transactional_id)
     if coordinator != broker.node_id:
         broker.remote_coordinators.ask(question, coordinator, answer)
@@ -148,7 +154,7 @@ def _ask(broker: Broker, question: Question, answer: OnErrors) -> None:
 
 
 def verify_produce(
-    broker: Broker,
+    broker: Needs,
     call: Call,
     request: ProduceFrame,
     then: Callable[[ProduceFrame, Mapping[Key, Verified]], None],
@@ -202,7 +208,7 @@ def verify_produce(
 
 
 def _transactional_batches(
-    broker: Broker, request: ProduceFrame
+    broker: Needs, request: ProduceFrame
 ) -> tuple[dict[TopicPartition, Key], dict[TopicPartition, int], set[tuple[int, int]]]:
     """Where they go: by which key the request names the partition, with which sequence they begin, and who wrote
     them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.channels import Disconnected, RequestTimedOut, UnsupportedVersion
 from moldau.broker.supervision import begin
@@ -14,7 +14,11 @@ from moldau.transactions.verification import Question, Send, TransactionVerifier
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasLoop, HasPeers
+
+    class Needs(HasConfig, HasLoop, HasPeers, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +31,7 @@ OnErrors = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 class RemoteCoordinators:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._verifier = TransactionVerifier()
         self._asking: dict[int, OnErrors] = {}

@@ -15,8 +15,8 @@ from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame, Topic, encode_fetch_response, high_watermark_of
 
 if TYPE_CHECKING:
+    from moldau.broker.calls import Call
     from moldau.broker.quorum.quorum import MetadataQuorum
-    from moldau.broker.requests.calls import Call
 
 _UUID_BYTES = 16
 _TELLS_ENDPOINTS = 16

@@ -73,12 +73,12 @@ from moldau.wire import messages as m
 from moldau.wire.internal import encode_metadata_record
 
 if TYPE_CHECKING:
+    from moldau.broker.calls import Call
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
     from moldau.broker.quorum.fetches import QuorumFetches
     from moldau.broker.quorum.requests import QuorumRequests
     from moldau.broker.quorum.voters import VoterChanges
-    from moldau.broker.requests.calls import Call
     from moldau.wire.fetch import FetchFrame
 
 _log = logging.getLogger(__name__)

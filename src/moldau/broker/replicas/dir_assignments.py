@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.supervision import begin
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasControllerChannel
+    from moldau.broker.parts import HasIdentity, HasLogs, HasLoop
     from moldau.broker.replicas.partition import Partition
+
+    class Needs(HasControllerChannel, HasIdentity, HasLogs, HasLoop, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _PER_REQUEST_MAX = 2_250
@@ -26,7 +31,7 @@ Key = tuple[bytes, int]
 Request = m.AssignReplicasToDirsRequest
 
 
-def directory_of(broker: Broker, partition: Partition) -> bytes | None:
+def directory_of(broker: Needs, partition: Partition) -> bytes | None:
     """The id of the dir this replica lies in; None if that has none, or is offline."""
     log_dir = broker.logs.dirs[partition.log.log_dir]
     return log_dir.directory_id if log_dir.is_online else None
@@ -35,7 +40,7 @@ def directory_of(broker: Broker, partition: Partition) -> bytes | None:
 class DirAssignments:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._wanted: dict[Key, Partition] = {}
         self._sending: asyncio.Task[None] | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.supervision import begin
 from moldau.log.checkpoints import TopicPartition
@@ -19,8 +19,13 @@ from moldau.log.dirs.move import MoveJob
 from moldau.log.errors import LogError
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasLogs, HasLoop
     from moldau.broker.replicas.partition import Partition
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasLogs, HasLoop, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +42,7 @@ class FutureLog(NamedTuple):
 class LogDirMoves:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._targets: dict[TopicPartition, str] = {}
         self._jobs: dict[TopicPartition, MoveJob] = {}

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from moldau.broker.channels import UnsupportedVersion
@@ -35,8 +35,21 @@ from moldau.wire import messages as m
 from moldau.wire.fetch import FetchedFrame, FetchedPartition
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import (
+        HasConfig,
+        HasIdentity,
+        HasImage,
+        HasLogs,
+        HasLoop,
+        HasPeers,
+        HasPurgatories,
+        HasTime,
+    )
     from moldau.broker.replicas.partition import Partition
+
+    class Needs(HasConfig, HasIdentity, HasImage, HasLogs, HasLoop, HasPeers, HasPurgatories, HasTime, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _LATEST, _EARLIEST = -1, -2
@@ -70,7 +83,7 @@ class _Followed:
 class ReplicaFetchers:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker, quota: Callable[[], ReplicationQuota]) -> None:
+    def __init__(self, broker: Needs, quota: Callable[[], ReplicationQuota]) -> None:
         self._broker = broker
         self._quota = quota
         self._fetchers: dict[tuple[int, str], _Fetcher] = {}
@@ -127,7 +140,7 @@ class ReplicaFetchers:
 class _Fetcher:
     def __init__(
         self,
-        broker: Broker,
+        broker: Needs,
         quota: Callable[[], ReplicationQuota],
         leader_id: int,
         lane: str,

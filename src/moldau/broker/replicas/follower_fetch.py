@@ -8,7 +8,7 @@ fetch reads a second time; and not at all for partitions at rest (`moldau.replic
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable, follower_key
 from moldau.replication.leader import ReplicaRefused
@@ -17,10 +17,15 @@ from moldau.replication.throttle import is_throttled
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasTime
     from moldau.broker.replicas.fetch_sessions import FetchContext
     from moldau.broker.replicas.partition import Partition
+    from moldau.broker.replicas.parts import HasReplicas
     from moldau.wire.fetch import FetchedPartition, FetchFrame, FetchPartition, Topic
+
+    class Needs(HasConfig, HasIdentity, HasImage, HasTime, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _RACK_AWARE = "RackAwareReplicaSelector"
 
@@ -30,7 +35,7 @@ class FollowerFetch:
 
     __slots__ = ("_broker", "_changed", "_context", "_now_ms", "_replica_epoch", "_replica_id", "is_known", "watch")
 
-    def __init__(self, broker: Broker, request: FetchFrame, context: FetchContext) -> None:
+    def __init__(self, broker: Needs, request: FetchFrame, context: FetchContext) -> None:
         self._broker = broker
         self._context = context
         self._replica_id = request.replica_id
@@ -124,11 +129,11 @@ class FollowerFetch:
             self._broker.replicas.replication.leader_quota().record(size_bytes, self._broker.clock.monotonic_ms())
 
 
-def is_rack_aware(broker: Broker) -> bool:
+def is_rack_aware(broker: Needs) -> bool:
     return (broker.config.get_str_or_none("replica.selector.class") or "").endswith(_RACK_AWARE)
 
 
-def closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
+def closer_replica(broker: Needs, partition: Partition, rack: str, offset: int) -> int | None:
     """The in-sync replica in the consumer's rack that has the offset; None if the leader is the one to ask."""
     lead = partition.lead
     if lead is None or not is_rack_aware(broker):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.supervision import begin
 from moldau.replication.leader import IsrChange
@@ -17,10 +17,16 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasControllerChannel
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLoop, HasTime
     from moldau.broker.replicas.partition import Partition
+    from moldau.broker.replicas.parts import HasReplicas
     from moldau.controller.image import ClusterImage
     from moldau.timers.wheel import TimerHandle
+
+    class Needs(HasControllerChannel, HasConfig, HasIdentity, HasImage, HasLoop, HasTime, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.05
@@ -34,7 +40,7 @@ Request = m.AlterPartitionRequest
 class IsrUpdates:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._lag_max_ms = broker.config.get_int("replica.lag.time.max.ms")
         self._watched: dict[Key, Partition] = {}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.config import BrokerConfig, topic_settings_for
 from moldau.broker.replicas.partition import Partition, ReplicaContext
@@ -34,8 +34,15 @@ from moldau.log.errors import OutOfDescriptors, StorageError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasIdentity, HasLogs, HasLoop, HasPurgatories, HasTime, HasTurns
+    from moldau.broker.replicas.replication import Needs as ReplicationNeeds
     from moldau.broker.replicas.replication import Replication
+
+    class Needs(
+        ReplicationNeeds, HasConfig, HasIdentity, HasLogs, HasLoop, HasPurgatories, HasTime, HasTurns, Protocol
+    ):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
@@ -65,7 +72,7 @@ def _is_counted_on(image: PartitionImage, node_id: int) -> bool:
 class ReplicaManager:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         self._broker = broker
         self._logs = broker.logs
         self._node_id = broker.node_id

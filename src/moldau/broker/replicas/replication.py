@@ -3,7 +3,7 @@ more than one replica, or lies in one of several log dirs, so that a plain singl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.dir_assignments import DirAssignments
 from moldau.broker.replicas.fetchers import ReplicaFetchers
@@ -11,13 +11,19 @@ from moldau.broker.replicas.isr_updates import IsrUpdates
 from moldau.replication.throttle import ReplicationQuota
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig
+    from moldau.broker.replicas.dir_assignments import Needs as DirAssignmentsNeeds
+    from moldau.broker.replicas.fetchers import Needs as FetchersNeeds
+    from moldau.broker.replicas.isr_updates import Needs as IsrUpdatesNeeds
+
+    class Needs(FetchersNeeds, DirAssignmentsNeeds, IsrUpdatesNeeds, HasConfig, Protocol):
+        """What this file may touch."""
 
 
 class Replication:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Needs) -> None:
         windows = broker.config.get_int("replication.quota.window.num")
         self._broker = broker
         self._leader_quota = ReplicationQuota(windows)

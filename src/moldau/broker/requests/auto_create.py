@@ -6,23 +6,29 @@ Nobody waits long for that. While there is no controller, the topic is simply no
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from moldau.broker.requests.calls import Call
+from moldau.broker.calls import Call
 from moldau.broker.requests.forwarding import carry_out_rest
 from moldau.seams.network import RequestTimedOut
 from moldau.wire import ErrorCode, apis
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasController, HasControllerChannel
+    from moldau.broker.parts import HasConfig, HasImage, HasTime
+    from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
+
+    class Needs(ForwardingNeeds, HasController, HasControllerChannel, HasConfig, HasImage, HasTime, Protocol):
+        """What this file may touch."""
+
 
 _CREATE_MS_MAX = 5_000
 _KNOWN_MS_MAX = 1_000
 _Configs = list[m.CreateTopicsRequest.CreatableTopicConfig]
 
 
-async def auto_create_topics(broker: Broker, names: list[str], client: Call | None = None) -> dict[str, ErrorCode]:
+async def auto_create_topics(broker: Needs, names: list[str], client: Call | None = None) -> dict[str, ErrorCode]:
     """Create these topics, in the name of a client if it mentioned them; the errors of those that cannot be."""
     request = m.CreateTopicsRequest(topics=[_request(broker, name) for name in names])
     timeout_ms = min(_CREATE_MS_MAX, broker.config.get_int("request.timeout.ms"))
@@ -40,7 +46,7 @@ async def auto_create_topics(broker: Broker, names: list[str], client: Call | No
 
 
 async def _create_for(
-    broker: Broker, client: Call, request: m.CreateTopicsRequest, timeout_ms: int
+    broker: Needs, client: Call, request: m.CreateTopicsRequest, timeout_ms: int
 ) -> m.CreateTopicsResponse:
     """As if the client had asked for it itself."""
     from moldau.controller.topics import create_topics
@@ -52,14 +58,14 @@ async def _create_for(
     return cast("m.CreateTopicsResponse", response)
 
 
-async def _until_known(broker: Broker, names: list[str]) -> None:
+async def _until_known(broker: Needs, names: list[str]) -> None:
     """A controller elsewhere is ahead of this node, mostly by milliseconds; who asks then asks again."""
     deadline_ms = broker.clock.monotonic_ms() + _KNOWN_MS_MAX
     while any(name not in broker.image.topics for name in names) and broker.clock.monotonic_ms() < deadline_ms:
         await broker.next_image(_KNOWN_MS_MAX / 1000)
 
 
-def _request(broker: Broker, name: str) -> m.CreateTopicsRequest.CreatableTopic:
+def _request(broker: Needs, name: str) -> m.CreateTopicsRequest.CreatableTopic:
     config = broker.config
     if name == "__consumer_offsets":
         return m.CreateTopicsRequest.CreatableTopic(

@@ -17,9 +17,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.broker.requests.calls import Call, Session
+from moldau.broker.calls import Call, Session
 from moldau.broker.requests.forwarding import FORWARDED, carry_out
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
@@ -31,7 +31,13 @@ from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_request_header, peek_api
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasLoop, HasTurns
+    from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
+    from moldau.broker.requests.parts import HearsOfDisconnects
+
+    class Needs(ForwardingNeeds, HasConfig, HasLoop, HasTurns, HearsOfDisconnects, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
@@ -40,7 +46,7 @@ _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch l
 class Dispatcher:
     """The `FrameHandler` of all listeners of a kind: for brokers' clients, or for the quorum's members."""
 
-    def __init__(self, broker: Broker, kind: ListenerKind = "broker") -> None:
+    def __init__(self, broker: Needs, kind: ListenerKind = "broker") -> None:
         self._broker = broker
         self._kind = kind
         self._served = served_on(kind)

@@ -9,7 +9,7 @@ while a new one is being elected, clients wait instead of failing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from moldau.broker.requests.refusals import refusal_of
 from moldau.controller.errors import NotController
@@ -20,8 +20,14 @@ from moldau.wire.headers import decode_response_header, encode_request_header
 from moldau.wire.internal import encode_value
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController, HasControllerChannel
+    from moldau.broker.parts import HasConfig, HasIdentity, HasPeers, HasTime
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasController, HasControllerChannel, HasConfig, HasIdentity, HasPeers, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 # By API key, what travels as it came.
 FORWARDED = frozenset({19, 20, 30, 31, 37, 38, 39, 40, 43, 45, 46, 49, 51, 55, 57, 64, 80, 81})
@@ -32,10 +38,10 @@ _RETRY_MS = 50.0
 _ATTEMPT_MS = 5_000.0
 
 Answer = Message | Awaitable[Message | None] | None
-Handle = Callable[["Broker", "Call", Message], Answer]
+Handle = Callable[[Any, "Call", Message], Answer]
 
 
-async def carry_out(broker: Broker, call: Call, handle: Handle, request: Message, frame: bytes) -> Message | None:
+async def carry_out(broker: Needs, call: Call, handle: Handle, request: Message, frame: bytes) -> Message | None:
     """Here if this is the active controller, else there. None if the answer has been given already."""
     answer = await _by_the_controller(broker, call, lambda: handle(broker, call, request), frame)
     if isinstance(answer, bytes):
@@ -45,7 +51,7 @@ async def carry_out(broker: Broker, call: Call, handle: Handle, request: Message
 
 
 async def carry_out_rest(
-    broker: Broker,
+    broker: Needs,
     call: Call,
     submit: Callable[[], Awaitable[Message]],
     request: Message,
@@ -65,7 +71,7 @@ async def carry_out_rest(
 
 
 async def _by_the_controller(
-    broker: Broker, call: Call, here: Callable[[], Answer], frame: bytes, timeout_ms: float | None = None
+    broker: Needs, call: Call, here: Callable[[], Answer], frame: bytes, timeout_ms: float | None = None
 ) -> Message | bytes | ErrorCode | None:
     """The answer of this node, or the bytes of another's, or why there is neither."""
     if timeout_ms is None:
@@ -90,7 +96,7 @@ async def _by_the_controller(
         await broker.controller_channel.pause(min(left_ms, _RETRY_MS))
 
 
-async def _forward(broker: Broker, call: Call, frame: bytes, timeout_ms: float) -> m.EnvelopeResponse | None:
+async def _forward(broker: Needs, call: Call, frame: bytes, timeout_ms: float) -> m.EnvelopeResponse | None:
     endpoint = broker.metadata_log.leader_endpoint()
     if endpoint is None or broker.metadata_log.leader_id == broker.node_id:
         return None  # nobody, or soon this node itself

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 from moldau.wire import Message
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 T = TypeVar("T")
 
 
 def gather_groups(
-    broker: Broker,
+    broker: HasGroups,
     call: Call,
     group_ids: list[str],
     ask: Callable[[list[str]], Message],

@@ -8,7 +8,7 @@ from moldau.wire import ErrorCode, Message, encode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
 
 
 def refusal_of(request: Message, call: Call, code: ErrorCode) -> Message | None:

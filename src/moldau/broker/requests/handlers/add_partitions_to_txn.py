@@ -5,7 +5,7 @@ From version 4 on a broker may also ask only whether partitions are in a transac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.transactions import TopicPartition, add_partitions_response, add_partitions_transactions
 from moldau.transactions.replies import AddPartitionsResult, partitions_of, verified_partitions
@@ -13,12 +13,16 @@ from moldau.wire import ErrorCode, Struct
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasTransactions
+    from moldau.broker.parts import HasImage
     from moldau.transactions.replies import AddPartitionsTransaction
 
+    class Needs(HasTransactions, HasImage, Protocol):
+        """What this file may touch."""
 
-def handle(broker: Broker, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
+
+def handle(broker: Needs, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
     transactions = add_partitions_transactions(request, call.version)
     results: dict[int, AddPartitionsResult] = {}
     if not transactions:
@@ -47,9 +51,7 @@ def handle(broker: Broker, call: Call, request: m.AddPartitionsToTxnRequest) -> 
     return None
 
 
-def _unknown_partitions(
-    broker: Broker, transaction: AddPartitionsTransaction
-) -> dict[TopicPartition, ErrorCode] | None:
+def _unknown_partitions(broker: Needs, transaction: AddPartitionsTransaction) -> dict[TopicPartition, ErrorCode] | None:
     """If any partition does not exist, none is added: the others are told that nothing was tried."""
     partitions = partitions_of(transaction)
     unknown = {each for each in partitions if broker.image.partition(each.topic, each.partition) is None}

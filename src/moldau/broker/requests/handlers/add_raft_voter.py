@@ -14,11 +14,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
 
 
-async def handle(broker: Broker, _call: Call, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
+async def handle(broker: HasQuorum, _call: Call, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
     quorum = broker.metadata_log
     if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
         return m.AddRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=None)

@@ -7,20 +7,26 @@ should use IncrementalAlterConfigs, which two of them can use at the same time.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.config import Change, Operation
-from moldau.broker.config.alter_requests import check_changes, check_well_formed, in_request_order, refused
+from moldau.broker.requests.config_changes import check_changes, check_well_formed, in_request_order, refused
 from moldau.broker.requests.forwarding import carry_out_rest
 from moldau.controller.configs import alter_configs
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasConfig
+    from moldau.broker.requests.config_changes import Needs as ConfigChangesNeeds
+    from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
+
+    class Needs(ConfigChangesNeeds, ForwardingNeeds, HasController, HasConfig, Protocol):
+        """What this file may touch."""
 
 
-async def handle(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+async def handle(broker: Needs, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
     if broker.is_controller_listener(call.connection.listener_name):
         return await broker.controller.submit(alter_configs, request)
     errors = refused(request.resources, lambda resource: _check(broker, resource))
@@ -36,7 +42,7 @@ async def handle(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> 
     return response
 
 
-def _check(broker: Broker, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
+def _check(broker: Needs, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
     changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
     check_well_formed(changes)
     check_changes(broker, resource, changes, replaces_all=True)

@@ -12,11 +12,11 @@ from moldau.controller.reassignment import alter_partition_reassignments
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
 async def handle(
-    broker: Broker, _call: Call, request: m.AlterPartitionReassignmentsRequest
+    broker: HasController, _call: Call, request: m.AlterPartitionReassignmentsRequest
 ) -> m.AlterPartitionReassignmentsResponse:
     return await broker.controller.submit(alter_partition_reassignments, request)

@@ -8,21 +8,26 @@ not here UNKNOWN_TOPIC_OR_PARTITION or REPLICA_NOT_AVAILABLE.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.log.errors import LogError
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage, HasLogs
+    from moldau.broker.replicas.parts import HasMoves, HasReplicas
+
+    class Needs(HasImage, HasLogs, HasMoves, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _FOLDER_NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # with a uuid in between
 
 
-def handle(broker: Broker, _call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
+def handle(broker: Needs, _call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
     # A partition named for two dirs goes to the last of them.
     targets = {
         (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
@@ -36,7 +41,7 @@ def handle(broker: Broker, _call: Call, request: m.AlterReplicaLogDirsRequest) -
     return m.AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(broker: Broker, topic: str, index: int, path: str) -> int:
+def _move(broker: Needs, topic: str, index: int, path: str) -> int:
     if len(f"{topic}-{index}") + _FUTURE_SUFFIX_LENGTH > _FOLDER_NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     log_dirs = {os.path.abspath(each): log_dir for each, log_dir in broker.logs.dirs.items()}

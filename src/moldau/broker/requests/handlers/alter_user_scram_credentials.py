@@ -11,11 +11,11 @@ from moldau.controller.scram import alter_user_scram_credentials
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
 async def handle(
-    broker: Broker, _call: Call, request: m.AlterUserScramCredentialsRequest
+    broker: HasController, _call: Call, request: m.AlterUserScramCredentialsRequest
 ) -> m.AlterUserScramCredentialsResponse:
     return await broker.controller.submit(alter_user_scram_credentials, request)

@@ -8,7 +8,7 @@ APIs of client telemetry are served to who calls them, and advertised if the clu
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.registry import ListenerKind, served_on
 from moldau.controller.features import KRAFT_VERSION, SUPPORTED
@@ -17,15 +17,21 @@ from moldau.wire import messages as m
 from moldau.wire.apis import API_VERSIONS
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasConfig, HasImage
+    from moldau.broker.requests.parts import HasTelemetry
+
+    class Needs(HasController, HasConfig, HasImage, HasTelemetry, Protocol):
+        """What this file may touch."""
+
 
 _PRODUCE = 0
 _TELEMETRY = frozenset({71, 72})  # GetTelemetrySubscriptions, PushTelemetry
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
+def handle(broker: Needs, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
     if call.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):

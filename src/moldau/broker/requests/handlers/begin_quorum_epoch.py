@@ -9,11 +9,11 @@ from moldau.broker.quorum.messages import QuorumRequestRefused, decode_begin, en
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
 
 
-def handle(broker: Broker, _call: Call, request: m.BeginQuorumEpochRequest) -> m.BeginQuorumEpochResponse:
+def handle(broker: HasQuorum, _call: Call, request: m.BeginQuorumEpochRequest) -> m.BeginQuorumEpochResponse:
     quorum = broker.metadata_log
     try:
         begin = decode_begin(request, quorum.cluster_id)

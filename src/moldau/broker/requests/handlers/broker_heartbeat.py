@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, _call: Call, request: m.BrokerHeartbeatRequest) -> m.BrokerHeartbeatResponse:
+async def handle(broker: HasController, _call: Call, request: m.BrokerHeartbeatRequest) -> m.BrokerHeartbeatResponse:
     response: m.BrokerHeartbeatResponse = await broker.controller.execute(request)
     return response

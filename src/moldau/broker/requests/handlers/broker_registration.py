@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, _call: Call, request: m.BrokerRegistrationRequest) -> m.BrokerRegistrationResponse:
+async def handle(
+    broker: HasController, _call: Call, request: m.BrokerRegistrationRequest
+) -> m.BrokerRegistrationResponse:
     response: m.BrokerRegistrationResponse = await broker.controller.execute(request)
     return response

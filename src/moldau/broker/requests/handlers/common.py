@@ -8,8 +8,8 @@ from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
     from moldau.broker.replicas.partition import Partition
+    from moldau.broker.replicas.parts import HasReplicas
 
 NO_EPOCH = -1
 NO_AUTHORIZER = "No Authorizer is configured."
@@ -19,7 +19,7 @@ ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 
 
-def replica(broker: Broker, topic: str, index: int, current_leader_epoch: int, *, leader_only: bool) -> Partition:
+def replica(broker: HasReplicas, topic: str, index: int, current_leader_epoch: int, *, leader_only: bool) -> Partition:
     """This node's replica, if the client and we agree about the leader epoch; PartitionUnavailable otherwise."""
     partition = broker.replicas.get(topic, index)
     if partition is None:

@@ -10,11 +10,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 
-def handle(broker: Broker, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
     def join(groups: list[m.ConsumerGroupDescribeResponse.DescribedGroup]) -> m.ConsumerGroupDescribeResponse:
         if request.include_authorized_operations:
             for group in groups:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
 async def handle(
-    broker: Broker, _call: Call, request: m.ControllerRegistrationRequest
+    broker: HasController, _call: Call, request: m.ControllerRegistrationRequest
 ) -> m.ControllerRegistrationResponse:
     response: m.ControllerRegistrationResponse = await broker.controller.execute(request)
     return response

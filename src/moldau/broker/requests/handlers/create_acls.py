@@ -9,10 +9,9 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
 
 
-def handle(_broker: Broker, _call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
+def handle(_broker: object, _call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
     refused = m.CreateAclsResponse.AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     return m.CreateAclsResponse(results=[refused] * len(request.creations))

@@ -8,14 +8,14 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+
 
 _NEVER = -1
 _OWNERS = 3  # from this version on, a token may be asked for in somebody else's name
 
 
-def handle(_broker: Broker, call: Call, request: m.CreateDelegationTokenRequest) -> m.CreateDelegationTokenResponse:
+def handle(_broker: object, call: Call, request: m.CreateDelegationTokenRequest) -> m.CreateDelegationTokenResponse:
     kind, _, name = call.principal.partition(":")
     owner = kind, name
     if call.version >= _OWNERS and request.owner_principal_name:

@@ -11,9 +11,9 @@ from moldau.controller.topics import create_partitions
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, _call: Call, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+async def handle(broker: HasController, _call: Call, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
     return await broker.controller.submit(create_partitions, request)

@@ -13,11 +13,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, _call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+async def handle(broker: HasController, _call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
     response = await broker.controller.submit(create_topics, request)
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:

@@ -8,11 +8,11 @@ from moldau.broker.requests.gather import gather_groups
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 
-def handle(broker: Broker, call: Call, request: m.DeleteGroupsRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.DeleteGroupsRequest) -> None:
     gather_groups(
         broker,
         call,

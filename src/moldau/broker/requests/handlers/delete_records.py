@@ -8,7 +8,7 @@ offset, or with REQUEST_TIMED_OUT. Files go with the next retention check. Refus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
@@ -17,9 +17,14 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage, HasPurgatories, HasTime
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
@@ -28,7 +33,7 @@ _NO_LOW_WATERMARK = -1
 Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def handle(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
+def handle(broker: Needs, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
     response = m.DeleteRecordsResponse()
     waiting: list[tuple[Partition, int, Result]] = []
     for topic in request.topics:
@@ -43,7 +48,7 @@ def handle(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.Del
 
 
 def _delete(
-    broker: Broker,
+    broker: Needs,
     topic: str,
     wanted: m.DeleteRecordsRequest.DeleteRecordsPartition,
     waiting: list[tuple[Partition, int, Result]],
@@ -76,7 +81,7 @@ class _DelayedDelete:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Needs,
         call: Call,
         response: m.DeleteRecordsResponse,
         waiting: list[tuple[Partition, int, Result]],

@@ -13,11 +13,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
+async def handle(broker: HasController, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     response = await broker.controller.submit(delete_topics, request)
     if call.version < 3:
         for result in response.responses:

@@ -8,11 +8,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+
 
 _MESSAGE = "No Authorizer is configured on the broker"
 
 
-def handle(_broker: Broker, _call: Call, _request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
+def handle(_broker: object, _call: Call, _request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
     return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_MESSAGE)

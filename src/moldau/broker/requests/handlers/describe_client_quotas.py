@@ -12,9 +12,9 @@ from moldau.controller.quotas import describe_client_quotas
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
 
 
-def handle(broker: Broker, _call: Call, request: m.DescribeClientQuotasRequest) -> m.DescribeClientQuotasResponse:
+def handle(broker: HasImage, _call: Call, request: m.DescribeClientQuotasRequest) -> m.DescribeClientQuotasResponse:
     return describe_client_quotas(broker.image, request)

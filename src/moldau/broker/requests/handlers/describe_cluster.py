@@ -7,22 +7,27 @@ says whether it wants brokers or controllers: a broker's listener knows the form
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.handlers.common import ALL_CLUSTER_OPERATIONS
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasIdentity, HasImage, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 _BROKERS, _CONTROLLERS = 1, 2
 _KINDS = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
 Node = m.DescribeClusterResponse.DescribeClusterBroker
 
 
-def handle(broker: Broker, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
     served = _CONTROLLERS if broker.is_controller_listener(call.connection.listener_name) else _BROKERS
     if request.endpoint_type != served:
         return _wrong_endpoint(call.version, request.endpoint_type, served)
@@ -42,7 +47,7 @@ def handle(broker: Broker, call: Call, request: m.DescribeClusterRequest) -> m.D
     return response
 
 
-def _brokers(broker: Broker, listener: str, *, fenced: bool) -> list[Node]:
+def _brokers(broker: Needs, listener: str, *, fenced: bool) -> list[Node]:
     found = []
     for registered in broker.image.brokers.values():
         endpoint = next((each for each in registered.endpoints if each.name == listener), None)
@@ -51,7 +56,7 @@ def _brokers(broker: Broker, listener: str, *, fenced: bool) -> list[Node]:
     return found
 
 
-def _controllers(broker: Broker) -> list[Node]:
+def _controllers(broker: Needs) -> list[Node]:
     """The quorum's voters, where they listen."""
     found = []
     for voter in broker.metadata_log.voters:

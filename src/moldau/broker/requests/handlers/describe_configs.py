@@ -8,7 +8,7 @@ Values of passwords are left out.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.config import (
     ConfigEntry,
@@ -20,17 +20,21 @@ from moldau.broker.config import (
     describe_topic,
     loggers,
 )
-from moldau.broker.config.alter_requests import parse_node_id
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.config.values import ConfigType
+from moldau.broker.requests.config_changes import parse_node_id
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+
+    class Needs(HasConfig, HasIdentity, HasImage, Protocol):
+        """What this file may touch."""
+
 
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
 _TYPES = frozenset(
@@ -44,7 +48,7 @@ _TYPES = frozenset(
 )
 
 
-def handle(broker: Broker, _call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+def handle(broker: Needs, _call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     response = m.DescribeConfigsResponse()
     # A kind of resource nobody knows fails the whole request, as in Kafka: the client is newer than this broker.
     is_senseless = any(resource.resource_type not in _TYPES for resource in request.resources)
@@ -64,7 +68,7 @@ def handle(broker: Broker, _call: Call, request: m.DescribeConfigsRequest) -> m.
     return response
 
 
-def _describe(broker: Broker, resource_type: int, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
+def _describe(broker: Needs, resource_type: int, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
     image, config = broker.image, broker.config
     if resource_type == ResourceType.TOPIC:
         check_topic_name(name)
@@ -92,7 +96,7 @@ def _describe(broker: Broker, resource_type: int, name: str, keys: Collection[st
     return describe_group(image.config(resource_type, name), config, keys)
 
 
-def _check_broker(broker: Broker, name: str, *, or_empty: str) -> None:
+def _check_broker(broker: Needs, name: str, *, or_empty: str) -> None:
     node_id = parse_node_id(name)
     if node_id is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")

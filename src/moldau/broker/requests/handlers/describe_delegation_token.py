@@ -8,11 +8,10 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
 
 
 def handle(
-    _broker: Broker, _call: Call, _request: m.DescribeDelegationTokenRequest
+    _broker: object, _call: Call, _request: m.DescribeDelegationTokenRequest
 ) -> m.DescribeDelegationTokenResponse:
     return m.DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -10,11 +10,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 
-def handle(broker: Broker, call: Call, request: m.DescribeGroupsRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.DescribeGroupsRequest) -> None:
     def join(groups: list[m.DescribeGroupsResponse.DescribedGroup]) -> m.DescribeGroupsResponse:
         if request.include_authorized_operations:
             for group in groups:

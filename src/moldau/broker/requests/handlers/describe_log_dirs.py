@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.log.checkpoints import TopicPartition
 from moldau.log.dirs.log_manager import DirInfo
@@ -17,21 +17,26 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasLogs
+    from moldau.broker.replicas.parts import HasMoves
+
+    class Needs(HasLogs, HasMoves, Protocol):
+        """What this file may touch."""
+
 
 Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
 Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
-def handle(broker: Broker, _call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
+def handle(broker: Needs, _call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return m.DescribeLogDirsResponse(results=[_describe(broker, info, wanted) for info in broker.logs.describe_dirs()])
 
 
-def _describe(broker: Broker, info: DirInfo, wanted: set[TopicPartition] | None) -> Result:
+def _describe(broker: Needs, info: DirInfo, wanted: set[TopicPartition] | None) -> Result:
     path = os.path.abspath(info.path)
     if info.error is not None:
         return Result(ErrorCode.KAFKA_STORAGE_ERROR, path)
@@ -53,7 +58,7 @@ def _describe(broker: Broker, info: DirInfo, wanted: set[TopicPartition] | None)
     )
 
 
-def _lag(broker: Broker, topic: str, index: int) -> int:
+def _lag(broker: Needs, topic: str, index: int) -> int:
     """How far the replica's log ends before what is committed."""
     log = broker.logs.get(topic, index)
     return -1 if log is None else max(0, log.high_watermark - log.log_end_offset)

@@ -5,7 +5,7 @@ Each with its epoch, last sequence and timestamp, and where its open transaction
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.controller.errors import ApiError
@@ -14,13 +14,18 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasImage, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 Answer = m.DescribeProducersResponse.PartitionResponse
 
 
-def handle(broker: Broker, _call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
+def handle(broker: Needs, _call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
     response = m.DescribeProducersResponse()
     for topic in request.topics:
         error = _topic_error(broker, topic.name)
@@ -29,7 +34,7 @@ def handle(broker: Broker, _call: Call, request: m.DescribeProducersRequest) -> 
     return response
 
 
-def _topic_error(broker: Broker, topic: str) -> ApiError | None:
+def _topic_error(broker: Needs, topic: str) -> ApiError | None:
     try:
         check_topic_name(topic)
     except ApiError as error:
@@ -40,7 +45,7 @@ def _topic_error(broker: Broker, topic: str) -> ApiError | None:
     return None
 
 
-def _describe(broker: Broker, topic: str, index: int, error: ApiError | None) -> Answer:
+def _describe(broker: Needs, topic: str, index: int, error: ApiError | None) -> Answer:
     answer = Answer(index, error_message=None)
     if error is not None:
         answer.error_code, answer.error_message = error.code, error.message

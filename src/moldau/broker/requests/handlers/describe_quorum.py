@@ -6,7 +6,7 @@ From version 1 on replicas tell when they last fetched and caught up, from 2 on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.description import describe
 from moldau.broker.quorum.metadata_log import TOPIC
@@ -14,14 +14,19 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasIdentity, HasTime
     from moldau.broker.quorum.description import ReplicaState
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasIdentity, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
 
 Partition = m.DescribeQuorumResponse.PartitionData
 
 
-def handle(broker: Broker, _call: Call, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
+def handle(broker: Needs, _call: Call, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
     asked = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
@@ -41,7 +46,7 @@ def _unknown(index: int) -> Partition:
     return Partition(index, code, code.meaning)
 
 
-def _leader(broker: Broker) -> Partition:
+def _leader(broker: Needs) -> Partition:
     found = describe(broker.metadata_log, broker.clock)
     if found is None:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -56,7 +61,7 @@ def _leader(broker: Broker) -> Partition:
     )
 
 
-def _known_leader(broker: Broker) -> tuple[int, int]:
+def _known_leader(broker: Needs) -> tuple[int, int]:
     leader_id = broker.metadata_log.leader_id
     return -1 if leader_id is None else leader_id, broker.metadata_log.epoch
 
@@ -67,7 +72,7 @@ def _state(replica: ReplicaState) -> m.DescribeQuorumResponse.ReplicaState:
     )
 
 
-def _nodes(broker: Broker) -> list[m.DescribeQuorumResponse.Node]:
+def _nodes(broker: Needs) -> list[m.DescribeQuorumResponse.Node]:
     """The voters and where they listen; of itself a node knows best."""
     kind = m.DescribeQuorumResponse
     nodes = []

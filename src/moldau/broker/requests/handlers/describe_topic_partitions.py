@@ -9,7 +9,7 @@ replicas, and creates nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.handlers.common import ALL_TOPIC_OPERATIONS
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
@@ -18,15 +18,19 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasImage
+
+    class Needs(HasConfig, HasImage, Protocol):
+        """What this file may touch."""
+
 
 Topic = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 Cursor = m.DescribeTopicPartitionsResponse.Cursor
 
 
-def handle(broker: Broker, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
     image, cursor = broker.image, request.cursor
     from_name, from_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     asked = {topic.name for topic in request.topics}

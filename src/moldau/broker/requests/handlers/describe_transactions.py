@@ -9,11 +9,13 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasTransactions
 
 
-def handle(broker: Broker, call: Call, request: m.DescribeTransactionsRequest) -> m.DescribeTransactionsResponse:
+def handle(
+    broker: HasTransactions, call: Call, request: m.DescribeTransactionsRequest
+) -> m.DescribeTransactionsResponse:
     response = m.DescribeTransactionsResponse()
     for transactional_id in request.transactional_ids:
         shard = broker.transactions.shard_for(transactional_id)

@@ -8,11 +8,11 @@ from moldau.controller.scram import describe_user_scram_credentials
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
 
 
 def handle(
-    broker: Broker, _call: Call, request: m.DescribeUserScramCredentialsRequest
+    broker: HasImage, _call: Call, request: m.DescribeUserScramCredentialsRequest
 ) -> m.DescribeUserScramCredentialsResponse:
     return describe_user_scram_credentials(broker.image, request)

@@ -12,9 +12,9 @@ from moldau.controller.elections import elect_leaders
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
 
 
-async def handle(broker: Broker, _call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
+async def handle(broker: HasController, _call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
     return await broker.controller.submit(elect_leaders, request)

@@ -9,11 +9,11 @@ from moldau.broker.quorum.messages import QuorumRequestRefused, decode_end, enco
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
 
 
-def handle(broker: Broker, _call: Call, request: m.EndQuorumEpochRequest) -> m.EndQuorumEpochResponse:
+def handle(broker: HasQuorum, _call: Call, request: m.EndQuorumEpochRequest) -> m.EndQuorumEpochResponse:
     quorum = broker.metadata_log
     try:
         end = decode_end(request, quorum.cluster_id)

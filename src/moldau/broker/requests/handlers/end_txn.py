@@ -8,11 +8,11 @@ from moldau.wire import Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasTransactions
 
 
-def handle(broker: Broker, call: Call, request: m.EndTxnRequest) -> m.EndTxnResponse | None:
+def handle(broker: HasTransactions, call: Call, request: m.EndTxnRequest) -> m.EndTxnResponse | None:
     error = broker.transactions.handle(
         request.transactional_id, request, call.version, lambda response: call.respond(cast("Message", response))
     )

@@ -7,9 +7,9 @@ the client, not of the broker that forwards.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from moldau.broker.requests.calls import ANONYMOUS, Call, Session
+from moldau.broker.calls import ANONYMOUS, Call, Session
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
 from moldau.broker.requests.registry import served_on
 from moldau.controller.errors import NotController
@@ -18,9 +18,6 @@ from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_request_header, peek_api
 from moldau.wire.internal import decode_value
-
-if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
 
 
 class _Client:
@@ -51,7 +48,7 @@ class _Captured:
         self.answered.set_result(None)
 
 
-async def handle(broker: Broker, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
+async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
     frame = memoryview(bytearray(request.request_data))
     try:
         api_key, version, correlation_id = peek_api(frame)

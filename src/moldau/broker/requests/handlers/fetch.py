@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas.fetch_sessions import FetchContext
@@ -34,10 +34,28 @@ from moldau.wire.fetch import (
 )
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasLoop, HasPurgatories, HasTime, HasTurns
+    from moldau.broker.quorum.parts import HasQuorum
     from moldau.broker.replicas.follower_fetch import FollowerFetch
+    from moldau.broker.replicas.follower_fetch import Needs as FollowerFetchNeeds
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.replicas.parts import HasFetchSessions, HasReplicas
+
+    class Needs(
+        FollowerFetchNeeds,
+        HasConfig,
+        HasLoop,
+        HasPurgatories,
+        HasTime,
+        HasTurns,
+        HasQuorum,
+        HasFetchSessions,
+        HasReplicas,
+        Protocol,
+    ):
+        """What this file may touch."""
+
 
 _FROM_ANY_REPLICA = 11
 _TOPIC_IDS = 13
@@ -56,7 +74,7 @@ _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 Results = list[tuple[Topic, FetchedPartition]]
 
 
-def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
     if len(frame) > _LARGE_BYTES:
         broker.go_on(call, _handle_large(broker, call, bytes(frame), position))
         return
@@ -65,7 +83,7 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
         broker.go_on(call, rest)
 
 
-async def _handle_large(broker: Broker, call: Call, data: bytes, position: int) -> None:
+async def _handle_large(broker: Needs, call: Call, data: bytes, position: int) -> None:
     """Thousands of partitions: even reading the request takes longer than others should wait."""
     work = partial(decode_fetch_request, data, position, call.version)
     try:
@@ -79,7 +97,7 @@ async def _handle_large(broker: Broker, call: Call, data: bytes, position: int) 
         await rest
 
 
-def _handle(broker: Broker, call: Call, request: FetchFrame) -> Coroutine[Any, Any, None] | None:
+def _handle(broker: Needs, call: Call, request: FetchFrame) -> Coroutine[Any, Any, None] | None:
     """Answer, now or later; or what is to be done to answer, if it is much."""
     if (
         request.topics
@@ -110,7 +128,7 @@ def _handle(broker: Broker, call: Call, request: FetchFrame) -> Coroutine[Any, A
     return None
 
 
-async def _fetch_many(broker: Broker, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
+async def _fetch_many(broker: Needs, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
     """In turns with others, and without watching each of thousands of partitions: it looks twice."""
     if not await broker.in_turns(fetch.read_in_slices()) and request.max_wait_ms > 0:
         await asyncio.sleep(min(request.max_wait_ms, _MANY_WAIT_MS) / 1000)
@@ -138,7 +156,7 @@ class _Fetch:
     )
 
     def __init__(
-        self, broker: Broker, call: Call, request: FetchFrame, context: FetchContext, follower: FollowerFetch | None
+        self, broker: Needs, call: Call, request: FetchFrame, context: FetchContext, follower: FollowerFetch | None
     ) -> None:
         self._broker = broker
         self._call = call

@@ -6,18 +6,22 @@ Only the leader answers; a snapshot it no longer has is SNAPSHOT_NOT_FOUND, and 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.messages import QuorumRequestRefused, decode_fetch_snapshot, encode_fetched_snapshot
 from moldau.broker.quorum.snapshots import serve_snapshot
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasQuorum, Protocol):
+        """What this file may touch."""
 
 
-def handle(broker: Broker, _call: Call, request: m.FetchSnapshotRequest) -> m.FetchSnapshotResponse:
+def handle(broker: Needs, _call: Call, request: m.FetchSnapshotRequest) -> m.FetchSnapshotResponse:
     quorum = broker.metadata_log
     try:
         wanted = decode_fetch_snapshot(request, quorum.cluster_id)

@@ -5,7 +5,7 @@ One key up to version 3, several from 4 on. The coordinator's topic is created w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.auto_create import auto_create_topics
 from moldau.groups import partition_for_group
@@ -13,8 +13,13 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
+    from moldau.broker.requests.auto_create import Needs as AutoCreateNeeds
+
+    class Needs(AutoCreateNeeds, HasImage, Protocol):
+        """What this file may touch."""
+
 
 _GROUP, _TRANSACTION = 0, 1
 _TOPICS = {_GROUP: "__consumer_offsets", _TRANSACTION: "__transaction_state"}
@@ -22,7 +27,7 @@ _MANY_KEYS = 4
 Coordinator = m.FindCoordinatorResponse.Coordinator
 
 
-async def handle(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+async def handle(broker: Needs, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
     many = call.version >= _MANY_KEYS
     keys = request.coordinator_keys if many else [request.key]
     topic = _TOPICS.get(request.key_type)
@@ -41,7 +46,7 @@ async def handle(broker: Broker, call: Call, request: m.FindCoordinatorRequest) 
     )
 
 
-def _find(broker: Broker, call: Call, topic: str | None, key: str) -> Coordinator:
+def _find(broker: Needs, call: Call, topic: str | None, key: str) -> Coordinator:
     if topic is None:
         return _error(key, ErrorCode.INVALID_REQUEST)
     image = broker.image.topics.get(topic)

@@ -6,7 +6,7 @@ unless the subscription changed or the last push failed because of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.telemetry import Client, check_get
 from moldau.records import Codec
@@ -15,14 +15,19 @@ from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasImage, HasTime
+    from moldau.broker.requests.parts import HasTelemetry
+
+    class Needs(HasConfig, HasImage, HasTime, HasTelemetry, Protocol):
+        """What this file may touch."""
+
 
 _ACCEPTED = [Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY]  # best first
 
 
 def handle(
-    broker: Broker, call: Call, request: m.GetTelemetrySubscriptionsRequest
+    broker: Needs, call: Call, request: m.GetTelemetrySubscriptionsRequest
 ) -> Slices[m.GetTelemetrySubscriptionsResponse]:
     now_ms = broker.clock.monotonic_ms()
     instance_id = request.client_instance_id

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 
-def handle(broker: Broker, call: Call, request: m.HeartbeatRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.HeartbeatRequest) -> None:
     broker.groups.handle(call, request.group_id, request, call.respond)

@@ -8,17 +8,17 @@ goes through the controller and takes effect before the answer leaves.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.config import Change, loggers
-from moldau.broker.config.alter_requests import (
+from moldau.broker.config.definition import ResourceType
+from moldau.broker.requests.config_changes import (
     check_changes,
     check_well_formed,
     in_request_order,
     parse_node_id,
     refused,
 )
-from moldau.broker.config.definition import ResourceType
 from moldau.broker.requests.forwarding import carry_out_rest
 from moldau.controller.configs import incremental_alter_configs
 from moldau.controller.errors import ApiError
@@ -26,14 +26,21 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasConfig, HasIdentity
+    from moldau.broker.requests.config_changes import Needs as ConfigChangesNeeds
+    from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
+
+    class Needs(ConfigChangesNeeds, ForwardingNeeds, HasController, HasConfig, HasIdentity, Protocol):
+        """What this file may touch."""
+
 
 Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
 async def handle(
-    broker: Broker, call: Call, request: m.IncrementalAlterConfigsRequest
+    broker: Needs, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
     if broker.is_controller_listener(call.connection.listener_name):
         return await broker.controller.submit(incremental_alter_configs, request)
@@ -57,7 +64,7 @@ async def handle(
     return response
 
 
-def _check(broker: Broker, resource: Resource, validate_only: bool) -> None:
+def _check(broker: Needs, resource: Resource, validate_only: bool) -> None:
     changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
     check_well_formed(changes)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
@@ -66,7 +73,7 @@ def _check(broker: Broker, resource: Resource, validate_only: bool) -> None:
         check_changes(broker, resource, changes, replaces_all=False)
 
 
-def _change_loggers(broker: Broker, name: str, changes: list[Change], validate_only: bool) -> None:
+def _change_loggers(broker: Needs, name: str, changes: list[Change], validate_only: bool) -> None:
     node_id = parse_node_id(name)
     if node_id is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")

@@ -8,20 +8,24 @@ epoch, is INVALID_REQUEST.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasProducerIds, HasTransactions
+
+    class Needs(HasProducerIds, HasTransactions, Protocol):
+        """What this file may touch."""
+
 
 _NONE = -1
 
 
 def handle(
-    broker: Broker, call: Call, request: m.InitProducerIdRequest
+    broker: Needs, call: Call, request: m.InitProducerIdRequest
 ) -> m.InitProducerIdResponse | Awaitable[m.InitProducerIdResponse] | None:
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -38,7 +42,7 @@ def handle(
     return _wait(broker)
 
 
-async def _wait(broker: Broker) -> m.InitProducerIdResponse:
+async def _wait(broker: Needs) -> m.InitProducerIdResponse:
     producer_id = await broker.producer_ids.claim()
     if producer_id is None:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -11,13 +11,13 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 _NULLABLE_PROTOCOL = 7
 
 
-def handle(broker: Broker, call: Call, request: m.JoinGroupRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.JoinGroupRequest) -> None:
     def answer(message: Message) -> None:
         response = cast("m.JoinGroupResponse", message)
         # A refusal names no protocol: with null, where the version has one.

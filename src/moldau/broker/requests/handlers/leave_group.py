@@ -8,13 +8,13 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 _MANY_MEMBERS = 3
 
 
-def handle(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> None:
+def handle(broker: HasGroups, call: Call, request: m.LeaveGroupRequest) -> None:
     if call.version >= _MANY_MEMBERS:
         broker.groups.handle(call, request.group_id, request, call.respond)
         return

@@ -14,8 +14,8 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
 
 _KINDS = (
     ResourceType.GROUP,
@@ -26,7 +26,7 @@ _KINDS = (
 )
 
 
-def handle(broker: Broker, call: Call, request: m.ListConfigResourcesRequest) -> m.ListConfigResourcesResponse:
+def handle(broker: HasImage, call: Call, request: m.ListConfigResourcesRequest) -> m.ListConfigResourcesResponse:
     wanted = set(request.resource_types) or set(_KINDS)
     if call.version == 0:
         wanted = {ResourceType.CLIENT_METRICS}

@@ -8,11 +8,11 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
 
 
-def handle(broker: Broker, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse | None:
+def handle(broker: HasGroups, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse | None:
     shards = broker.groups.shard_indexes()
     if not shards:
         return m.ListGroupsResponse()

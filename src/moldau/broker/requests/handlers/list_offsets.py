@@ -21,9 +21,10 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.replicas.parts import HasReplicas
+
 
 Topic = m.ListOffsetsRequest.ListOffsetsTopic
 Wanted = m.ListOffsetsRequest.ListOffsetsPartition
@@ -47,7 +48,7 @@ _SEARCH_COSTS = 5
 _LOOKED_AT = 2_000
 
 
-def handle(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> Slices[m.ListOffsetsResponse]:
+def handle(broker: HasReplicas, call: Call, request: m.ListOffsetsRequest) -> Slices[m.ListOffsetsResponse]:
     response = m.ListOffsetsResponse()
     left = _PER_SLICE
     for wanted in _answers(broker, call, request, response):
@@ -66,7 +67,7 @@ def _is_search(wanted: Wanted) -> bool:
 
 
 def _answers(
-    broker: Broker, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
+    broker: HasReplicas, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
 ) -> Iterator[Wanted | None]:
     """Answer one partition after the other, into the response. None: some time was spent on finding doubles."""
     mentions: dict[tuple[str, int], int] = {}
@@ -93,7 +94,7 @@ def _answers(
             yield wanted
 
 
-def _answer(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic: str, wanted: Wanted) -> Found:
+def _answer(broker: HasReplicas, call: Call, request: m.ListOffsetsRequest, topic: str, wanted: Wanted) -> Found:
     timestamp, index = wanted.timestamp, wanted.partition_index
     if timestamp < 0 and call.version < _SINCE_VERSION.get(timestamp, call.version + 1):
         return Found(index, ErrorCode.UNSUPPORTED_VERSION)

@@ -8,11 +8,11 @@ from moldau.controller.reassignment import list_partition_reassignments
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasImage
 
 
 def handle(
-    broker: Broker, _call: Call, request: m.ListPartitionReassignmentsRequest
+    broker: HasImage, _call: Call, request: m.ListPartitionReassignmentsRequest
 ) -> m.ListPartitionReassignmentsResponse:
     return list_partition_reassignments(broker.image, request)

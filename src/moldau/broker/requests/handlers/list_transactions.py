@@ -7,7 +7,7 @@ A pattern is matched in turns with others' requests: ids and patterns may be lon
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.coordinators.transactions import now_of
 from moldau.groups.regex import Regex
@@ -18,8 +18,13 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasTransactions
+    from moldau.broker.parts import HasLoop, HasTime, HasTurns
+
+    class Needs(HasTime, HasTransactions, HasLoop, HasTurns, Protocol):
+        """What this file may touch."""
+
 
 DISTINCT_MAX = 512
 _CHARACTERS_PER_SLICE = 100_000
@@ -29,7 +34,7 @@ _Batch = tuple[frozenset[str], list[str]]
 
 
 def handle(
-    broker: Broker, call: Call, request: m.ListTransactionsRequest
+    broker: Needs, call: Call, request: m.ListTransactionsRequest
 ) -> m.ListTransactionsResponse | Awaitable[m.ListTransactionsResponse]:
     if broker.transactions.is_loading:
         return m.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -39,9 +44,7 @@ def handle(
     return merge_lists(shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
 
 
-async def _list_matching(
-    broker: Broker, request: m.ListTransactionsRequest, pattern: str
-) -> m.ListTransactionsResponse:
+async def _list_matching(broker: Needs, request: m.ListTransactionsRequest, pattern: str) -> m.ListTransactionsResponse:
     names = [name for shard in broker.transactions.shards for name in shard.transactional_ids]
     matching: set[str] = set()
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.broker.requests.auto_create import auto_create_topics
 from moldau.broker.requests.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
@@ -19,8 +19,13 @@ from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasTurns
+    from moldau.broker.requests.auto_create import Needs as AutoCreateNeeds
+
+    class Needs(AutoCreateNeeds, HasConfig, HasIdentity, HasImage, HasTurns, Protocol):
+        """What this file may touch."""
+
 
 T = TypeVar("T")
 Topic = m.MetadataResponse.MetadataResponseTopic
@@ -30,7 +35,7 @@ _TOPIC_IDS = 12
 
 
 def handle(
-    broker: Broker, call: Call, request: m.MetadataRequest
+    broker: Needs, call: Call, request: m.MetadataRequest
 ) -> m.MetadataResponse | Awaitable[m.MetadataResponse] | Slices[m.MetadataResponse]:
     topics = request.topics
     if topics is None or (call.version == 0 and not topics):
@@ -55,7 +60,7 @@ def handle(
 
 
 async def _handle_many(
-    broker: Broker, call: Call, request: m.MetadataRequest, topics: list[m.MetadataRequest.MetadataRequestTopic]
+    broker: Needs, call: Call, request: m.MetadataRequest, topics: list[m.MetadataRequest.MetadataRequestTopic]
 ) -> m.MetadataResponse:
     """The same for so many that even looking at them takes turns. None of them is created: nobody means that."""
     ids, names = await broker.in_turns(_distinct(topics))
@@ -85,7 +90,7 @@ def _distinct(
 
 
 def _answer_each(
-    broker: Broker, call: Call, request: m.MetadataRequest, wanted: Iterable[T], describe: Callable[[T], Topic]
+    broker: Needs, call: Call, request: m.MetadataRequest, wanted: Iterable[T], describe: Callable[[T], Topic]
 ) -> Slices[m.MetadataResponse]:
     """In slices: there may be a million."""
     topics: list[Topic] = []
@@ -101,7 +106,7 @@ def _answer_each(
 
 
 async def _create_and_answer(
-    broker: Broker, call: Call, request: m.MetadataRequest, names: list[str], missing: list[str]
+    broker: Needs, call: Call, request: m.MetadataRequest, names: list[str], missing: list[str]
 ) -> m.MetadataResponse:
     errors = await auto_create_topics(broker, missing, call)
 
@@ -111,7 +116,7 @@ async def _create_and_answer(
     return await broker.in_turns(_answer_each(broker, call, request, names, describe))
 
 
-def _answer(broker: Broker, call: Call, request: m.MetadataRequest, topics: list[Topic]) -> m.MetadataResponse:
+def _answer(broker: Needs, call: Call, request: m.MetadataRequest, topics: list[Topic]) -> m.MetadataResponse:
     listener = call.connection.listener_name
     response = m.MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics)
     for registered in broker.image.brokers.values():
@@ -131,7 +136,7 @@ def _answer(broker: Broker, call: Call, request: m.MetadataRequest, topics: list
     return response
 
 
-def _by_name(broker: Broker, call: Call, name: str) -> Topic:
+def _by_name(broker: Needs, call: Call, name: str) -> Topic:
     topic = broker.image.topics.get(name)
     if topic is not None:
         return _describe(broker.image, topic, call)
@@ -140,7 +145,7 @@ def _by_name(broker: Broker, call: Call, name: str) -> Topic:
     return _error(name, ZERO_UUID, code)
 
 
-def _by_id(broker: Broker, call: Call, topic_id: bytes) -> Topic:
+def _by_id(broker: Needs, call: Call, topic_id: bytes) -> Topic:
     topic = broker.image.topic_by_id(topic_id)
     if topic is None:
         return _error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -5,21 +5,26 @@ Topics that do not exist are refused one by one; the rest goes to the group's co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasImage
+
+    class Needs(HasGroups, HasImage, Protocol):
+        """What this file may touch."""
+
 
 _TOPIC_IDS = 10
 Topic = m.OffsetCommitRequest.OffsetCommitRequestTopic
 Result = m.OffsetCommitResponse.OffsetCommitResponseTopic
 
 
-def handle(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> None:
+def handle(broker: Needs, call: Call, request: m.OffsetCommitRequest) -> None:
     known: list[Topic] = []
     refused: list[Result] = []
     for topic in request.topics:
@@ -52,7 +57,7 @@ def handle(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> None:
     broker.groups.handle(call, request.group_id, request, answer)
 
 
-def _resolve(broker: Broker, call: Call, topic: Topic) -> ErrorCode | None:
+def _resolve(broker: Needs, call: Call, topic: Topic) -> ErrorCode | None:
     """Give the topic its name, or say why it has none."""
     if call.version < _TOPIC_IDS:
         return None if topic.name in broker.image.topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

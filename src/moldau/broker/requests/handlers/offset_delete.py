@@ -6,20 +6,25 @@ whole group comes alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasImage
+
+    class Needs(HasGroups, HasImage, Protocol):
+        """What this file may touch."""
+
 
 Topic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-def handle(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> None:
+def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> None:
     refused: dict[str, Topic] = {}
     asked = []
     for topic in request.topics:

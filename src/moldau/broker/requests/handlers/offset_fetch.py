@@ -5,14 +5,19 @@ Each group is answered by its own coordinator; the answers are put together in t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasImage
+
+    class Needs(HasGroups, HasImage, Protocol):
+        """What this file may touch."""
+
 
 _MANY_GROUPS = 8
 _TOPIC_IDS = 10
@@ -21,7 +26,7 @@ Wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup
 Found = m.OffsetFetchResponse.OffsetFetchResponseGroup
 
 
-def handle(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> None:
+def handle(broker: Needs, call: Call, request: m.OffsetFetchRequest) -> None:
     wanted = request.groups if call.version >= _MANY_GROUPS else [_one_group(call, request)]
     found: dict[int, Found] = {}
     if not wanted:
@@ -71,7 +76,7 @@ def _error_everywhere(group: Wanted, code: int) -> Found:
     return Found(group.group_id, topics)
 
 
-def _resolve_ids(broker: Broker, group: Wanted) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
+def _resolve_ids(broker: Needs, group: Wanted) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
     """Give topics their names; those nobody knows are answered here."""
     unknown = []
     known = []
@@ -95,7 +100,7 @@ def _resolve_ids(broker: Broker, group: Wanted) -> list[m.OffsetFetchResponse.Of
     return unknown
 
 
-def _respond(broker: Broker, call: Call, groups: list[Found]) -> None:
+def _respond(broker: Needs, call: Call, groups: list[Found]) -> None:
     if call.version >= _TOPIC_IDS:
         for group in groups:
             for topic in group.topics:

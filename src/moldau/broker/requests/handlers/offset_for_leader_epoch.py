@@ -13,14 +13,15 @@ from moldau.broker.requests.handlers.common import replica
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.replicas.parts import HasReplicas
+
 
 Wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 End = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-def handle(broker: Broker, _call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+def handle(broker: HasReplicas, _call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
     response = m.OffsetForLeaderEpochResponse()
     for topic in request.topics:
         ends = [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]
@@ -28,7 +29,7 @@ def handle(broker: Broker, _call: Call, request: m.OffsetForLeaderEpochRequest) 
     return response
 
 
-def _answer(broker: Broker, topic: str, wanted: Wanted) -> End:
+def _answer(broker: HasReplicas, topic: str, wanted: Wanted) -> End:
     end = End(partition=wanted.partition)
     try:
         partition = replica(broker, topic, wanted.partition, wanted.current_leader_epoch, leader_only=True)

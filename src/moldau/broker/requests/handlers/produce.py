@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
@@ -30,10 +30,16 @@ from moldau.wire.produce import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from moldau.broker.broker import Broker
+    from moldau.broker.calls import Call
     from moldau.broker.coordinators.txn_verification import Key, Verified
+    from moldau.broker.coordinators.txn_verification import Needs as TxnVerificationNeeds
+    from moldau.broker.parts import HasLoop, HasPurgatories, HasTime, HasTurns
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(TxnVerificationNeeds, HasLoop, HasPurgatories, HasTime, HasTurns, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 _ACKS_ALL = -1
@@ -52,7 +58,7 @@ _Append = tuple["Partition", int, bool, int]
 Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
 
 
-def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -> None:
+def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
     try:
         request = decode_produce_request(frame, position, call.version, partitions_max=_READ_AT_ONCE_MAX)
     except ManyPartitions:
@@ -61,7 +67,7 @@ def handle_frame(broker: Broker, call: Call, frame: memoryview, position: int) -
     _take(broker, call, request)
 
 
-async def _take_at_length(broker: Broker, call: Call, frame: bytearray, position: int) -> None:
+async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position: int) -> None:
     """So many partitions that reading them takes longer than others should wait: a thread does."""
     work = partial(decode_produce_request, memoryview(frame), position, call.version)
     try:
@@ -74,7 +80,7 @@ async def _take_at_length(broker: Broker, call: Call, frame: bytearray, position
     _take(broker, call, request)
 
 
-def _take(broker: Broker, call: Call, request: ProduceFrame) -> None:
+def _take(broker: Needs, call: Call, request: ProduceFrame) -> None:
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
@@ -99,7 +105,7 @@ def _is_transactional(request: ProduceFrame) -> bool:
     return False
 
 
-def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+def _append(broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
     """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
     told: list[ProduceOutcome] = []
     appended: list[_Append] = []
@@ -122,7 +128,7 @@ def _append(broker: Broker, call: Call, request: ProduceFrame, verified: Mapping
     _answer(broker, call, request, told, appended, at_once=True)
 
 
-def _find(broker: Broker, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
+def _find(broker: Needs, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
     partition = broker.replicas.leader(topic, index)
     if partition.topic in INTERNAL_TOPICS and not may_write_internal:
         raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -157,7 +163,7 @@ def _append_batch(
 
 
 def _go_on(
-    broker: Broker,
+    broker: Needs,
     call: Call,
     request: ProduceFrame,
     verified: Mapping[Key, Verified],
@@ -172,7 +178,7 @@ def _go_on(
 
 
 async def _append_rest(
-    broker: Broker,
+    broker: Needs,
     call: Call,
     request: ProduceFrame,
     verified: Mapping[Key, Verified],
@@ -207,7 +213,7 @@ async def _append_rest(
 
 
 def _answer(
-    broker: Broker,
+    broker: Needs,
     call: Call,
     request: ProduceFrame,
     told: list[ProduceOutcome],
@@ -278,7 +284,7 @@ class _DelayedProduce:
 
     __slots__ = ("_acks", "_appended", "_broker", "_call", "_outcomes")
 
-    def __init__(self, broker: Broker, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
+    def __init__(self, broker: Needs, call: Call, acks: int, outcomes: Outcomes, appended: list[_Append]) -> None:
         self._broker = broker
         self._call = call
         self._acks = acks
@@ -319,7 +325,7 @@ class _DelayedProduce:
             call.respond_payload([encode_produce_response(call.version, outcomes)])
 
 
-async def _respond_at_length(broker: Broker, call: Call, outcomes: Outcomes) -> None:
+async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> None:
     async with broker.long_look:
         body = await broker.loop.run_in_executor(broker.executor, encode_produce_response, call.version, outcomes)
     call.respond_payload([body])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.handlers.get_telemetry_subscriptions import client_of
 from moldau.broker.requests.telemetry import Instance, Push, check_push, is_usable_instance_id
@@ -19,15 +19,20 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig, HasImage, HasLoop, HasTime, HasTurns
+    from moldau.broker.requests.parts import HasTelemetry
+
+    class Needs(HasConfig, HasImage, HasLoop, HasTime, HasTurns, HasTelemetry, Protocol):
+        """What this file may touch."""
+
 
 _log = logging.getLogger(__name__)
 # Metrics are text-like and repeat themselves; more than this is an attack.
 _DECOMPRESSED_RATIO_MAX = 64
 
 
-async def handle(broker: Broker, call: Call, request: m.PushTelemetryRequest) -> m.PushTelemetryResponse:
+async def handle(broker: Needs, call: Call, request: m.PushTelemetryRequest) -> m.PushTelemetryResponse:
     if not is_usable_instance_id(request.client_instance_id):
         return m.PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
     now_ms = broker.clock.monotonic_ms()
@@ -51,7 +56,7 @@ async def handle(broker: Broker, call: Call, request: m.PushTelemetryRequest) ->
 
 
 async def _decompress_and_receive(
-    broker: Broker, instance: Instance, request: m.PushTelemetryRequest, max_bytes: int
+    broker: Needs, instance: Instance, request: m.PushTelemetryRequest, max_bytes: int
 ) -> m.PushTelemetryResponse:
     work = partial(decompress, Codec(request.compression_type), request.metrics, max_bytes)
     try:
@@ -63,7 +68,7 @@ async def _decompress_and_receive(
     return _receive(broker, instance, Push(instance.client, metrics, request.terminating))
 
 
-def _receive(broker: Broker, instance: Instance, push: Push) -> m.PushTelemetryResponse:
+def _receive(broker: Needs, instance: Instance, push: Push) -> m.PushTelemetryResponse:
     try:
         broker.telemetry.receiver.receive(push)
     except Exception:  # somebody else's code: it must not take the connection down

@@ -4,7 +4,7 @@ it resigns as soon as the change is committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.raft import ReplicaKey
 from moldau.raft.membership import VoterChangeRefused
@@ -12,11 +12,15 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasConfig
+    from moldau.broker.quorum.parts import HasQuorum
+
+    class Needs(HasConfig, HasQuorum, Protocol):
+        """What this file may touch."""
 
 
-async def handle(broker: Broker, _call: Call, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
+async def handle(broker: Needs, _call: Call, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
     quorum = broker.metadata_log
     if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
         return m.RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=None)

@@ -8,11 +8,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+
 
 _MESSAGE = "this listener does not use SASL: connect with security.protocol=PLAINTEXT, or SSL if it has TLS"
 
 
-def handle(_broker: Broker, _call: Call, _request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
+def handle(_broker: object, _call: Call, _request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     return m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_MESSAGE)

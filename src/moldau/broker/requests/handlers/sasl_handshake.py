@@ -8,9 +8,8 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
 
 
-def handle(_broker: Broker, _call: Call, _request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
+def handle(_broker: object, _call: Call, _request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
     return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

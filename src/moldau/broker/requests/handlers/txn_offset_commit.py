@@ -7,7 +7,7 @@ added on the way (KIP-890). Partitions that do not exist are refused one by one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
 from moldau.broker.coordinators.txn_verification import Verified, Writer, verify
@@ -18,8 +18,15 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.coordinators.txn_verification import Needs as TxnVerificationNeeds
+    from moldau.broker.parts import HasImage
+    from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(TxnVerificationNeeds, HasGroups, HasImage, HasReplicas, Protocol):
+        """What this file may touch."""
+
 
 Topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 Result = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -27,7 +34,7 @@ _NO_SEQUENCE = -1
 _NOT_ASKED = Verified(None, ErrorCode.NONE)
 
 
-def handle(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> None:
+def handle(broker: Needs, call: Call, request: m.TxnOffsetCommitRequest) -> None:
     request.topics, refused = _split(broker, request.topics)
 
     def answer(response: Message) -> None:
@@ -61,7 +68,7 @@ def handle(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> Non
     verify(broker, writer, {place: _NO_SEQUENCE}, on_verified)
 
 
-def _split(broker: Broker, topics: list[Topic]) -> tuple[list[Topic], list[Result]]:
+def _split(broker: Needs, topics: list[Topic]) -> tuple[list[Topic], list[Result]]:
     """What can be committed, and refusals for partitions that do not exist."""
     known: list[Topic] = []
     refused: list[Result] = []

@@ -8,7 +8,7 @@ quorum's: it is written there, with the voters, which can change from then on (K
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.controller.feature_updates import SAFE_DOWNGRADE, UPGRADE, update_features
 from moldau.controller.features import KRAFT_VERSION
@@ -17,12 +17,16 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.quorum.parts import HasQuorum
     from moldau.raft.voters import VoterSet
 
+    class Needs(HasController, HasQuorum, Protocol):
+        """What this file may touch."""
 
-async def handle(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+
+async def handle(broker: Needs, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
     if call.version == 0:
         for update in request.feature_updates:
             update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE

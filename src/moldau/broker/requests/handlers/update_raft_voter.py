@@ -12,11 +12,11 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
 
 
-def handle(broker: Broker, _call: Call, request: m.UpdateRaftVoterRequest) -> m.UpdateRaftVoterResponse:
+def handle(broker: HasQuorum, _call: Call, request: m.UpdateRaftVoterRequest) -> m.UpdateRaftVoterResponse:
     quorum = broker.metadata_log
     response = m.UpdateRaftVoterResponse()
     if (leader := quorum.leader_endpoint()) is not None and quorum.leader_id is not None:

@@ -11,11 +11,11 @@ from moldau.broker.quorum.messages import QuorumRequestRefused, decode_vote, enc
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.quorum.parts import HasQuorum
 
 
-def handle(broker: Broker, _call: Call, request: m.VoteRequest) -> m.VoteResponse:
+def handle(broker: HasQuorum, _call: Call, request: m.VoteRequest) -> m.VoteResponse:
     quorum = broker.metadata_log
     try:
         vote = decode_vote(request, quorum.cluster_id)

@@ -12,15 +12,16 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
-    from moldau.broker.requests.calls import Call
+    from moldau.broker.calls import Call
+    from moldau.broker.coordinators.txn_markers import Needs as TxnMarkersNeeds
+
 
 Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
-def handle(broker: Broker, call: Call, request: m.WriteTxnMarkersRequest) -> None:
+def handle(broker: TxnMarkersNeeds, call: Call, request: m.WriteTxnMarkersRequest) -> None:
     response = m.WriteTxnMarkersResponse()
     waiting = 1  # this function itself
 

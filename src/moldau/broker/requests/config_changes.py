@@ -16,7 +16,11 @@ from moldau.controller.errors import ApiError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+
+    class Needs(HasConfig, HasIdentity, HasImage, Protocol):
+        """What this file may touch."""
+
 
 _STORED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 
@@ -64,7 +68,7 @@ def check_well_formed(changes: Sequence[Change]) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
 
 
-def check_changes(broker: Broker, resource: Resource, changes: Sequence[Change], *, replaces_all: bool) -> None:
+def check_changes(broker: Needs, resource: Resource, changes: Sequence[Change], *, replaces_all: bool) -> None:
     """What must hold for any stored resource; ApiError or InvalidConfig if it does not."""
     if resource.resource_type not in _STORED:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
@@ -76,7 +80,7 @@ def check_changes(broker: Broker, resource: Resource, changes: Sequence[Change],
         validate_dynamic_change(broker.config, settings, per_broker=bool(resource.resource_name))
 
 
-def check_is_this_node(broker: Broker, name: str) -> None:
+def check_is_this_node(broker: Needs, name: str) -> None:
     node_id = parse_node_id(name)
     if node_id is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
