@@ -35,7 +35,7 @@ from moldau.toolkit.registry import Registry
 from moldau.toolkit.runtime import HandlerRuntime
 from moldau.toolkit.scheduler import Limits, Order, Where
 from moldau.toolkit.sending import Delivery, Header, Producer, Topic
-from moldau.toolkit.spec import Around, HandlerSpec, Options, split_topics
+from moldau.toolkit.spec import Around, HandlerSpec, Once, Options, split_topics
 from moldau.toolkit.spool import Spool
 from moldau.toolkit.timekeeping import SystemTime, Time, sleep
 from moldau.toolkit.topics import TopicMaker
@@ -135,13 +135,13 @@ class App:
         breaker: Breaker | None = None,
         timeout: Duration | None = None,
         around: Sequence[Around] = (),
-        once: Around | None = None,
+        once: Once | None = None,
         limits: Limits | None = None,
         group: str | None = None,
     ) -> Callable[[F], F]:
         """Handle the records of topics (names, or patterns that begin with ^).
 
-        `once` is the innermost wrapper of the call: the place of a database transaction that knows the message's id.
+        `once` is the innermost wrapper of the call: a database transaction (`moldau.toolkit.db.Store`, …).
         """
         names, patterns = split_topics(topics)
         options = Options(
@@ -155,12 +155,18 @@ class App:
             milliseconds(timeout) if timeout is not None else None,
             to,
             limits or Limits(),
-            (*around, once) if once is not None else tuple(around),
+            tuple(around),
+            once,
         )
 
         def register(call: F) -> F:
-            function = understand(call, self, names[0] if names else "records", self.registry, batch is not None)
-            self._register(HandlerSpec(names, patterns, options, group or self.name), function)
+            provides = once.provides if once is not None else None
+            topic = names[0] if names else "records"
+            function = understand(call, self, topic, self.registry, batch is not None, provides)
+            spec = HandlerSpec(names, patterns, options, group or self.name)
+            if once is not None:
+                once.attach(self, spec, function)
+            self._register(spec, function)
             return call
 
         return register

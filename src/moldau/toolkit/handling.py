@@ -49,7 +49,18 @@ class Function:
     value_name: str | None
 
 
-def understand(call: Callable[..., Any], app: Any, topic: str, registry: Registry | None, is_batch: bool) -> Function:
+Provider = Callable[..., Callable[[Message], Any] | None]
+"""`provides(hint, is_async=…, name=…)` of whatever wraps the call: what gives a parameter its argument."""
+
+
+def understand(
+    call: Callable[..., Any],
+    app: Any,
+    topic: str,
+    registry: Registry | None,
+    is_batch: bool,
+    provides: Provider | None = None,
+) -> Function:
     """Read the signature; what makes no sense is said now."""
     name = getattr(call, "__qualname__", repr(call))
     try:
@@ -64,6 +75,8 @@ def understand(call: Callable[..., Any], app: Any, topic: str, registry: Registr
             raise SetupError(f"{name}: a handler's parameters have names; *{parameter.name} has none")
         hint = hints.get(parameter.name, Any)
         extra = _extra(hint, app, name, topic, registry)
+        if extra is None and provides is not None:
+            extra = provides(hint, is_async=inspect.iscoroutinefunction(call), name=name)
         if extra is not None:
             extras.append((parameter.name, extra))
         elif value_name is None:
@@ -72,7 +85,7 @@ def understand(call: Callable[..., Any], app: Any, topic: str, registry: Registr
         elif parameter.default is parameter.empty:
             raise SetupError(
                 f"{name}: {parameter.name} gets nothing: the value goes to {value_name}; others are of type Message or "
-                "App, or Annotated with FromHeader or FromKey"
+                "App, or Annotated with FromHeader or FromKey; a database transaction needs once="
             )
     if is_batch:
         if get_origin(value_type) not in (list, Sequence) and value_name is not None:

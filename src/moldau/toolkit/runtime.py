@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class HandlerRuntime:
         self._threads = DaemonThreads(spec.options.workers, "moldau-handler")
         self._timer: tuple[float, Cancellable] | None = None
         self._is_over = False
+        self._is_wrapped = bool(spec.options.around) or spec.options.once is not None
         self._only_call: Callable[[Any], Awaitable[Any]] = _nothing
         self.on_idle: Callable[[], None] = lambda: None
 
@@ -190,6 +192,7 @@ class HandlerRuntime:
             and self.around.note is None
             and (options.commit, options.batch, options.timeout_ms, options.to) == ("after", None, None, None)
             and not options.around
+            and options.once is None
         )
 
     async def _work_simply(self, worker: Worker) -> None:
@@ -356,7 +359,7 @@ class HandlerRuntime:
             else:
                 value = await self.decode(entry)
             function = self.dispatch.choose(value)
-            if function.wants_message or mode == "manual" or not function.is_async or self.options.around:
+            if function.wants_message or mode == "manual" or not function.is_async or self._is_wrapped:
                 message = self.message(lane, entry, value)
                 result = await self._call(function, message, value)
             elif self.options.timeout_ms is not None:
@@ -416,12 +419,23 @@ class HandlerRuntime:
         return message
 
     async def _call(self, function: Any, message: Message, value: Any) -> Any:
-        named = arguments(function, message, value)
+        once = self.options.once
+
+        def innermost_call() -> Any:
+            return function.call(**arguments(function, message, value))
 
         async def innermost() -> Any:
             if function.is_async:
-                return await function.call(**named)
-            return await asyncio.wrap_future(self._threads.submit(function.call, **named))
+                return await (innermost_call() if once is None else once.handle(message, innermost_call))
+            if once is None:
+                return await asyncio.wrap_future(self._threads.submit(innermost_call))
+            given_up = threading.Event()
+            try:
+                return await asyncio.wrap_future(
+                    self._threads.submit(once.handle_plain, message, innermost_call, given_up)
+                )
+            finally:
+                given_up.set()
 
         call: Callable[[], Awaitable[Any]] = innermost
         for around in reversed(self.options.around):

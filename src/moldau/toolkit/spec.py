@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.toolkit.errors import SetupError
 from moldau.toolkit.handling import Function
@@ -13,9 +14,29 @@ from moldau.toolkit.message import Message
 from moldau.toolkit.policy import Batch, Breaker, CommitMode, Retry
 from moldau.toolkit.scheduler import Limits, Order
 
+if TYPE_CHECKING:
+    from moldau.toolkit.app import App
+
 CallNext = Callable[[], Awaitable[Any]]
 Around = Callable[[Message, CallNext], Awaitable[Any]]
 """Wraps every call of a handler: `async def around(message, call): return await call()`."""
+
+
+class Once(Protocol):
+    """The innermost wrapper of a handler's call: the place of a transaction (`moldau.toolkit.db` has some)."""
+
+    def attach(self, app: App, spec: HandlerSpec, function: Function) -> None:
+        """A handler was declared with it; what makes no sense is said now."""
+
+    def provides(self, hint: Any, *, is_async: bool, name: str) -> Callable[[Message], Any] | None:
+        """What gives a parameter with this annotation its argument, if that is its affair."""
+
+    async def handle(self, message: Message, call: CallNext) -> Any:
+        """Call an async handler."""
+
+    def handle_plain(self, message: Message, call: Callable[[], Any], given_up: threading.Event) -> Any:
+        """Call a plain handler, in its thread; `given_up` is set when nobody waits for it any more."""
+
 
 _OURS = re.compile(r".*-(retry-\d+|dlt|dlt-redriven)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -36,6 +57,7 @@ class Options:
     to: str | None = None
     limits: Limits = field(default_factory=Limits)
     around: tuple[Around, ...] = ()
+    once: Once | None = None
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -44,8 +66,10 @@ class Options:
             raise SetupError(f'order={self.order!r}: one of "none", "key", "partition"')
         if self.commit not in ("after", "auto", "manual"):
             raise SetupError(f'commit={self.commit!r}: one of "after", "auto", "manual"')
-        if self.batch is not None and (self.to or self.timeout_ms or self.around or self.commit != "after"):
-            raise SetupError('a batch handler has no to=, timeout=, around= and no commit mode but "after"')
+        if self.batch is not None and (
+            self.to or self.timeout_ms or self.around or self.once or self.commit != "after"
+        ):
+            raise SetupError('a batch handler has no to=, timeout=, around=, once= and no commit mode but "after"')
         if self.retry.keep_order and self.order == "none":
             raise SetupError('Retry(keep_order=True) needs order="key" or order="partition"')
         if self.commit == "manual" and (self.to or self.retry.later):

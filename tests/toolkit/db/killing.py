@@ -1,0 +1,122 @@
+"""Processes that are killed between every two steps, started again, and counted at the end."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from sqlalchemy import Engine, func, select
+
+from tests.toolkit.db.killed import results_table
+from tests.toolkit.killing import make_topic
+
+
+class Processes:
+    """Members of tests.toolkit.db.killed, with their output in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._count = 0
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        self._count += 1
+        with (self._folder / f"process-{self._count}.log").open("wb") as log:
+            command = [sys.executable, "-m", "tests.toolkit.db.killed", *arguments]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        self._running.append(process)
+        return process
+
+    def until_killed(self, process: subprocess.Popen[bytes], meanwhile: Callable[[], None]) -> None:
+        """It has reached its step; until then there is always something more to do."""
+
+        def has_ended() -> bool:
+            meanwhile()
+            return process.poll() is not None
+
+        self.until(has_ended, "it reaches its step")
+        assert process.returncode == -9, f"exit code {process.returncode}\n{self.logs()}"
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
+            time.sleep(0.05)
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-1_500:] for path in sorted(self._folder.glob("process-*.log")))
+
+    def stop(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    made = Processes(folder)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+class Words:
+    """Sends words to two partitions, each under its id and twice."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        make_topic(bootstrap, topic, 2)
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.sent: list[str] = []
+
+    def send(self, count: int = 2) -> None:
+        for _ in range(count):
+            word = f"w{len(self.sent)}"
+            for _ in range(2):
+                self._producer.produce(
+                    self._topic, word, word, headers=[("moldau-id", word.encode())], partition=len(self.sent) % 2
+                )
+            self.sent.append(word)
+        assert self._producer.flush(30) == 0
+
+
+def is_consumed(bootstrap: str, group: str, topic: str) -> bool:
+    """Whether the group has committed the end of both partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        found = consumer.committed([TopicPartition(topic, index) for index in range(2)], timeout=10)
+        return all(each.offset == consumer.get_watermark_offsets(each, timeout=10)[1] for each in found)
+    finally:
+        consumer.close()
+
+
+def words_in(engine: Engine, table: str) -> dict[str, int]:
+    """How often each was written."""
+    results = results_table(table)
+    with engine.connect() as connection:
+        rows = connection.execute(select(results.c.word, func.count()).group_by(results.c.word))
+        return {str(word): int(number) for word, number in rows}
+
+
+def kill_once(
+    bootstrap: str, url: str, engine: Engine, topic: str, table: str, folder: Path, steps: Sequence[str], rounds: int
+) -> None:
+    """One member killed at every step, in several rounds; another beside it; then everything was done once."""
+    kills = [f"{step}:{count}" for count in range(2, 2 + rounds) for step in steps]
+    results_table(f"{table}_results").metadata.create_all(engine)
+    words = Words(bootstrap, topic)
+    with processes(folder) as running:
+        running.start("once", "-", bootstrap, url, topic, "steady", table)
+        for kill in kills:
+            killed = running.start("once", kill, bootstrap, url, topic, "killed", table)
+            running.until_killed(killed, words.send)
+        running.start("once", "-", bootstrap, url, topic, "killed", table)
+        wanted = set(words.sent)
+        running.until(lambda: set(words_in(engine, f"{table}_results")) == wanted, "every word is written")
+        running.until(lambda: is_consumed(bootstrap, topic, topic), "everything is consumed")
+    assert words_in(engine, f"{table}_results") == dict.fromkeys(words.sent, 1)

@@ -1,0 +1,17 @@
+"""`kill -9` between every two steps of a pattern. The form with many kills is in tests/interop."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from moldau.toolkit.db.transactions import STEPS
+from tests.toolkit.db.killing import kill_once
+
+Name = Callable[[str], str]
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_once(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
+    kill_once(bootstrap, url, engine, fresh("words"), name("once"), tmp_path, STEPS, rounds=1)
