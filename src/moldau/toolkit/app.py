@@ -20,10 +20,13 @@ import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar, Union
 
 from moldau.toolkit import letters
 from moldau.toolkit.codecs import codec_for
+from moldau.toolkit.delays.sending import Delays
+from moldau.toolkit.delays.topics import DELAYS
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError
 from moldau.toolkit.group import Group, GroupSettings, Hooks
@@ -68,6 +71,7 @@ class App:
         commit_every: Duration = "1s",
         stop_within: Duration = "30s",
         revoke_within: Duration = "5s",
+        delays: str = DELAYS,
         time: Time | None = None,
     ) -> None:
         """`config` is for all clients, `consumer` and `producer` for theirs, with Kafka's names for every setting."""
@@ -107,6 +111,8 @@ class App:
         )
         self.groups: list[Group] = []
         self._producer: Producer | None = None
+        self._delays_topic = delays
+        self._delays: Delays | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Event | None = None
         self._hurry: asyncio.Event | None = None
@@ -244,11 +250,44 @@ class App:
         headers: Mapping[str, bytes | str] | Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        at: datetime | int | None = None,
+        after: Duration | None = None,
+        cron: str | None = None,
+        zone: str = "UTC",
+        id: str | None = None,  # noqa: A002  what it is
     ) -> Delivery:
-        """Send; forget it, await it, or give it a callback (see `Producer.send`)."""
+        """Send; forget it, await it, or give it a callback (see `Producer.send`).
+
+        With `at`, `after` or `cron` it is sent later (see `Delays.send`); `moldau relay` does that.
+        """
+        if at is not None or after is not None or cron is not None:
+            return self.delays.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                at=at,
+                after=after,
+                cron=cron,
+                zone=zone,
+                id=id,
+            )
+        if id is not None:
+            raise SetupError("id= is for what is sent later: say when with at=, after= or cron=")
         return self.producer.send(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
+
+    def cancel(self, id: str) -> Delivery:  # noqa: A002  what it is
+        """Take back what was to be sent later (see `Delays.cancel`)."""
+        return self.delays.cancel(id)
+
+    @property
+    def delays(self) -> Delays:
+        if self._delays is None:
+            self._delays = Delays(self.producer, topic=self._delays_topic, wall_ms=self.time.wall_ms)
+        return self._delays
 
     # Running.
 
@@ -401,7 +440,7 @@ class App:
                 log.exception("a stop hook failed")
         if self._producer is not None:
             await asyncio.to_thread(self._producer.close, self.stop_within_ms / 1_000)
-        self._producer = None
+        self._producer = self._delays = None
         self.groups = []
         self._tasks = []
         self._stopping = self._hurry = None

@@ -99,6 +99,12 @@ class Delivery:
         self._callbacks: list[Callable[[Delivery], None]] | None = None
 
     @property
+    def id(self) -> str | None:
+        """The message's id: what `cancel` takes, if it was sent for later."""
+        found = letters.find(self.record.headers, letters.ID)
+        return found.decode(errors="replace") if found is not None else None
+
+    @property
     def is_done(self) -> bool:
         return self._receipt is not None or self._error is not None
 
@@ -241,6 +247,11 @@ class Producer:
             if annotation is not None:
                 codec = codec_for(annotation, topic.name, "key" if part == "key" else "value", self._registry)
                 self._codecs.declared[topic.name, part] = codec
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """The settings of its client."""
+        return dict(self._config)
 
     # Sending.
 

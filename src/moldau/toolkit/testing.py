@@ -31,6 +31,7 @@ from moldau.toolkit.timekeeping import VirtualTime
 if TYPE_CHECKING:
     from moldau.testing import Broker
     from moldau.toolkit.app import App
+    from moldau.toolkit.delays.relay import DelayRelay
 
 _PATIENCE_S = 50.0
 # A broker answers a connection in order: asking where a topic ends waits behind the fetch that waits for records.
@@ -79,6 +80,7 @@ class TestApp:
         self._own_bootstrap = bootstrap_servers
         self._broker: Broker | None = None
         self._before: tuple[str, Any, Any, dict[str, Any]] | None = None
+        self._relay: DelayRelay | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -97,6 +99,7 @@ class TestApp:
         try:
             await asyncio.to_thread(self._make_topics)
             await app.start()
+            app.delays.partitions = 1  # a thread of the relay is enough
             await self._wait(lambda: all(group.assignment for group in app.groups), "the app got no partitions")
         except BaseException:
             await self.__aexit__(None, None, None)
@@ -109,6 +112,8 @@ class TestApp:
         failure = self.app.failure
         try:
             await self.app.stop()
+            if self._relay is not None:
+                await asyncio.to_thread(self._relay.stop)
         finally:
             if self._before is not None:
                 app = self.app
@@ -135,6 +140,7 @@ class TestApp:
             if real_time.monotonic() > deadline:
                 raise TimeoutError(f"the app is not idle after {_PATIENCE_S:g} s: {app.describe()['handlers']}")
             is_idle = not app.producer.pending
+            is_idle = await self._delays_are_idle() and is_idle
             for group in app.groups:
                 is_idle = await group.is_idle() and is_idle
             quiet = quiet + 1 if is_idle else 0
@@ -147,12 +153,36 @@ class TestApp:
         await self.idle()
         end = self.time.monotonic_ms() + milliseconds(duration)
         while self.time.monotonic_ms() < end:
-            due = self.time.next_ms()
             now = self.time.monotonic_ms()
+            due = self._next_ms(now)
             step = end - now if due is None else min(max(due - now, 0.0), end - now)
             self.time.advance(step)
             await asyncio.sleep(0)
             await self.idle()
+
+    async def _delays_are_idle(self) -> bool:
+        """A relay for what is sent later, from the first time on that something is."""
+        from moldau.toolkit.delays.relay import DelayRelay
+
+        delays = self.app.delays
+        if not delays.was_used:
+            return True
+        if self._relay is None:
+            self._relay = DelayRelay(
+                self.bootstrap_servers, topic=delays.topics.commands, wall_ms=self.time.wall_ms, rest_s=0.01
+            )
+            self._relay.start()
+        delivered = self._relay.counts().delivered
+        return await asyncio.to_thread(self._relay.until_idle, 1.0) and self._relay.counts().delivered == delivered
+
+    def _next_ms(self, now: float) -> float | None:
+        """When something happens next, of what waits for a time."""
+        due = self.time.next_ms()
+        later = self._relay.next_due_ms() if self._relay is not None else None
+        if later is None:
+            return due
+        at = now + max(0, later - self.time.wall_ms())
+        return at if due is None else min(due, at)
 
     # Looking.
 
