@@ -2,7 +2,7 @@
 
 import typer
 
-from moldau.cli import app_run, cluster, consume, dlq, lag, pipeline, produce, serve, topic, trace
+from moldau.cli import app_run, cluster, consume, dlq, lag, pipeline, produce, relay, serve, topic, trace
 from moldau.cli.format import format_voter
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(app_run.app, name="app")
 app.add_typer(dlq.app, name="dlq")
 app.command("lag")(lag.lag)
 app.command("trace")(trace.trace)
+app.command("relay")(relay.relay)
 
 
 def _show_version(wanted: bool) -> None:

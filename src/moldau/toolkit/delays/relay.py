@@ -33,8 +33,6 @@ _SOON_S = 0.003
 class DelayRelay:
     """Sends delayed messages when they are due; several of them share the work."""
 
-    name = "delays"
-
     def __init__(
         self,
         bootstrap_servers: str,
@@ -47,6 +45,7 @@ class DelayRelay:
         rest_s: float = REST_S,
     ) -> None:
         self.topics = DelayTopics(topic)
+        self.name = "delays" if topic == DELAYS else f"delays {topic}"
         self._config = {"bootstrap.servers": bootstrap_servers, "client.id": "moldau-relay", **(config or {})}
         self._partitions = partitions
         self._wall_ms = wall_ms or SystemClock().wall_ms
@@ -125,6 +124,7 @@ class DelayRelay:
         return {
             "ok": self.is_ready,
             "trouble": "; ".join(each for each in troubles if each) or None,
+            "has_ended": self._thread.ident is not None and not self._thread.is_alive(),
             "partitions": sorted(worker.index for worker in workers),
             "pending": sum(worker.pending for worker in workers),
             "in_memory": sum(worker.near for worker in workers),

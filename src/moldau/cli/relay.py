@@ -1,0 +1,103 @@
+"""`moldau relay`: the process behind the applications, which sends delayed messages when they are due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from moldau.toolkit.relay import Part
+
+
+def relay(
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    delays: Annotated[
+        list[str] | None,
+        typer.Option("--delays", metavar="TOPIC", help="Delayed messages of this name; may be repeated."),
+    ] = None,
+    no_delays: Annotated[bool, typer.Option("--no-delays", help="Leave delayed messages to other relays.")] = False,
+    http: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where /health and /metrics are; port 0 for any, - for none.")
+    ] = "127.0.0.1:9309",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the clients, under Kafka's name; repeatable."),
+    ] = None,
+) -> None:
+    """Send delayed messages when they are due, until SIGTERM or Ctrl-C. Several relays share the work."""
+    from moldau.net.loop import new_event_loop
+    from moldau.toolkit.errors import ToolkitError
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = _config(settings or [])
+    parts = [] if no_delays else _delays(bootstrap_server, delays or [], config)
+    if not parts:
+        fail("there is nothing to relay: --no-delays leaves nothing to do")
+    place = None if http == "-" else _place(http)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(parts, place))
+    except ToolkitError as error:
+        fail(str(error))
+
+
+def _delays(bootstrap_server: str, topics: list[str], config: dict[str, Any]) -> list[Callable[[], Part]]:
+    from moldau.toolkit.delays import DelayRelay
+    from moldau.toolkit.delays.topics import DELAYS
+
+    def maker(topic: str) -> Callable[[], Part]:
+        return lambda: DelayRelay(bootstrap_server, config=config, topic=topic)
+
+    return [maker(topic) for topic in topics or [DELAYS]]
+
+
+def _config(settings: list[str]) -> dict[str, Any]:
+    found = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            fail(f"{each!r}: write --set KEY=VALUE")
+        found[name] = value
+    return found
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        fail(f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9309")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+async def _serve(parts: list[Callable[[], Part]], place: tuple[str, int] | None) -> None:
+    from moldau.toolkit.relay import Supervisor
+    from moldau.toolkit.relay.http import health_answers, serve_answers
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    supervisor = Supervisor(parts)
+    server = None
+    if place is not None:
+        try:
+            server = await serve_answers(*place, health_answers(supervisor.health, supervisor.metrics))
+        except OSError as error:
+            fail(f"nobody can listen at {place[0]}:{place[1]} ({error.strerror}): choose another place with --http")
+        host, port = server.sockets[0].getsockname()[:2]
+        typer.echo(f"relaying; http://{host}:{port}/health")
+    else:
+        typer.echo("relaying")
+    try:
+        await supervisor.run(stopping)
+    finally:
+        if server is not None:
+            server.close()
+            await server.wait_closed()
