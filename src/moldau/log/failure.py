@@ -29,7 +29,11 @@ def check_descriptors(log: CanFail) -> None:
     try:
         log.context.disk.check_descriptors()
     except OSError as error:
-        raise OutOfDescriptors("too many files are open: raise the limit on them (ulimit -n)") from error
+        raise _out_of_descriptors() from error
+
+
+def _out_of_descriptors() -> OutOfDescriptors:
+    return OutOfDescriptors("too many files are open: raise the limit on them (ulimit -n)")
 
 
 def offline_on_error(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
@@ -37,7 +41,10 @@ def offline_on_error(method: Callable[Concatenate[Self, P], R]) -> Callable[Conc
 
     @wraps(method)
     def guarded(log: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        check_descriptors(log)
+        try:
+            log.context.disk.check_descriptors()
+        except OSError as error:
+            raise _out_of_descriptors() from error
         try:
             return method(log, *args, **kwargs)
         except OSError as error:

@@ -25,7 +25,14 @@ from moldau.log.results import ActiveProducer, Appended
 from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
-from moldau.log.validation import LAST_CODEC, CheckedBatch, read_marker, validate_for_follower, validate_for_leader
+from moldau.log.validation import (
+    LAST_CODEC,
+    CheckedBatch,
+    read_marker,
+    stamp_valid,
+    validate_for_follower,
+    validate_for_leader,
+)
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import (
     CONTROL_FLAG,
@@ -33,6 +40,7 @@ from moldau.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    RECORD_BYTES_MIN,
     TRANSACTIONAL_FLAG,
     HeaderFields,
     as_header,
@@ -43,8 +51,13 @@ from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
 # A header without what an append does not look at. Attributes, delta and count are read without a sign, for one
-# comparison each to do: what is negative comes out far too large. Last, how the first record begins.
-_read_plain = struct.Struct(">qi4xbIHI8xqqhiIB").unpack_from
+# comparison each to do: what is negative comes out far too large. Last, the two bytes the first record begins with.
+_read_plain = struct.Struct(">qi4xbIHI8xqqhiIH").unpack_from
+
+
+# Sizes of a batch with one record whose length takes one byte or two.
+SIZE_OF_ONE_MIN = HEADER_BYTES + RECORD_BYTES_MIN
+SIZE_OF_ONE_END = HEADER_BYTES + 2 + (1 << 13)
 
 
 class GrowingLog:
@@ -216,8 +229,16 @@ class GrowingLog:
             or largest is None
             or (
                 not attributes
-                # A short record that is alone fills its batch; of others, `may_hold` knows.
-                and (count != 1 or first > 127 or first & 1 or first < 12 or size - HEADER_BYTES - 1 != first >> 1)
+                # A record that is alone fills its batch: its length, in one byte or two. Of others, `may_hold` knows.
+                and (
+                    count != 1
+                    or not SIZE_OF_ONE_MIN <= size < SIZE_OF_ONE_END
+                    or (
+                        first >> 8 != 2 * size - 124
+                        if size < 126
+                        else first != 0x8000 | (size + 1 & 63) << 9 | size - 63 >> 6
+                    )
+                )
                 and not may_hold(buffer, size, count)
             )
             or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
@@ -265,11 +286,10 @@ class GrowingLog:
             self._before_first_append()
         config = self.config
         now_ms = self._wall_ms()
-        valid = (
-            checked.valid
-            if checked is not None and checked.config is config
-            else validate_for_leader(buffer, config, origin, now_ms)
-        )
+        if checked is None or checked.config is not config:
+            valid = validate_for_leader(buffer, config, origin, now_ms)
+        else:
+            valid = stamp_valid(checked.valid, now_ms) if config.stamps_append_time else checked.valid
         buffer, fields, size, max_timestamp, append_time = valid
         base_offset = self.log_end_offset
         last_offset = base_offset + fields[6]

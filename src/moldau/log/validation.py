@@ -87,8 +87,11 @@ class CheckedBatch:
 ValidBatch = tuple[WritableBuffer, HeaderFields, int, int, int]
 
 
-def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: AppendOrigin, now_ms: int) -> ValidBatch:
-    """The one batch of a produce request, checked and brought into the topic's shape.
+def validate_for_leader(
+    buffer: WritableBuffer, config: LogConfig, origin: AppendOrigin, now_ms: int, *, stamps: bool = True
+) -> ValidBatch:
+    """The one batch of a produce request, checked and brought into the topic's shape. Without `stamps`, the time of the
+    append is left to who appends it later (`stamp_valid`).
 
     Every append comes through here, so the header is unpacked once and stays a plain tuple: a `BatchHeader` is made
     only by those who must explain or rewrite something.
@@ -119,13 +122,22 @@ def validate_for_leader(buffer: WritableBuffer, config: LogConfig, origin: Appen
     if count and not (count * RECORD_BYTES_MIN <= config.accepted_bytes_max if codec else may_hold(view, size, count)):
         raise InvalidRecord(f"the batch says {count} records: its {size} bytes cannot be those")
     if not config.takes_batches_as_they_are:
-        return _bring_into_shape(buffer, as_header(fields), config, now_ms)
+        return _bring_into_shape(buffer, as_header(fields), config, now_ms, stamps=stamps)
     if max_timestamp - now_ms > config.message_timestamp_after_max_ms or attributes & LOG_APPEND_TIME_FLAG:
         raise _bad_timestamp(buffer, as_header(fields), config, now_ms)
     return buffer, fields, size, max_timestamp, -1
 
 
-def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int) -> ValidBatch:
+def stamp_valid(valid: ValidBatch, now_ms: int) -> ValidBatch:
+    """The time of the append, where the topic wants that one."""
+    buffer, fields, size, _, _ = valid
+    stamp_log_append_time(buffer, 0, now_ms)
+    return buffer, fields, size, now_ms, now_ms
+
+
+def _bring_into_shape(
+    buffer: WritableBuffer, header: BatchHeader, config: LogConfig, now_ms: int, *, stamps: bool
+) -> ValidBatch:
     """For topics that look into their records, choose the codec, or stamp the time."""
     target = config.target_codec
     recompresses = target is not None and header.attributes & CODEC_MASK != target and not header.is_control
@@ -136,12 +148,12 @@ def _bring_into_shape(buffer: WritableBuffer, header: BatchHeader, config: LogCo
         header = read_header(buffer)
         if header.size_bytes > config.max_message_bytes:
             raise _too_large(header.size_bytes, config)
+    valid = (buffer, header, header.size_bytes, header.max_timestamp, -1)
     if config.stamps_append_time:
-        stamp_log_append_time(buffer, 0, now_ms)
-        return buffer, header, header.size_bytes, now_ms, now_ms
+        return stamp_valid(valid, now_ms) if stamps else valid
     if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or header.is_log_append_time:
         raise _bad_timestamp(buffer, header, config, now_ms)
-    return buffer, header, header.size_bytes, header.max_timestamp, -1
+    return valid
 
 
 def takes_long(buffer: WritableBuffer, config: LogConfig) -> bool:
@@ -166,9 +178,10 @@ def takes_long(buffer: WritableBuffer, config: LogConfig) -> bool:
 
 
 def check_at_leisure(buffer: WritableBuffer, config: LogConfig, now_ms: int) -> CheckedBatch | LogError:
-    """`validate_for_leader` for a thread. What it found wrong is returned, for whoever appends to raise."""
+    """`validate_for_leader` for a thread. What it found wrong is returned, for whoever appends to raise. Now is not the
+    time of the append: others may come first."""
     try:
-        return CheckedBatch(config, validate_for_leader(buffer, config, _CLIENT, now_ms))
+        return CheckedBatch(config, validate_for_leader(buffer, config, _CLIENT, now_ms, stamps=False))
     except LogError as error:
         return error
 

@@ -267,7 +267,7 @@ class ServerConnection:
         self._handshaking = None
         self.tls_peer_name = tls.peer_name
         self._counters.tls_handshakes += 1
-        self._last_active_ms = self._reactor.clock.monotonic_ms()
+        self._last_active_ms = self._reactor.now_ms()
         self._disarm_reading()
         self._call_on_connect()
         if not self._muted:
@@ -317,7 +317,7 @@ class ServerConnection:
     def _on_readable(self) -> None:
         if self._muted or self._resume_is_scheduled:  # then whole frames may be waiting in the reader
             return
-        now_ms = self._reactor.clock.monotonic_ms()
+        now_ms = self._reactor.now_ms()
         self._begin_turn(now_ms)
         self._is_in_turn = True
         try:
@@ -367,7 +367,7 @@ class ServerConnection:
             self._flush()
         left = self._frames_left = self._frames_left - 1
         # Most turns have one frame: they need not look at the clock.
-        if left <= 0 or (left < _FRAMES_PER_TURN - 1 and reactor.clock.monotonic_ms() >= self._turn_ends_ms):
+        if left <= 0 or (left < _FRAMES_PER_TURN - 1 and reactor.now_ms() >= self._turn_ends_ms):
             self._is_turn_over = True
             return False
         return not self._muted
@@ -416,7 +416,7 @@ class ServerConnection:
         return False  # if there is still more, it has queued up again, behind the others
 
     def _deliver_kept(self) -> None:
-        now_ms = self._reactor.clock.monotonic_ms()
+        now_ms = self._reactor.now_ms()
         self._last_active_ms = now_ms  # the time we did not listen does not count as silence
         self._begin_turn(now_ms)
         self._is_in_turn = True
@@ -473,7 +473,7 @@ class ServerConnection:
             self._unmute(_IN_FLIGHT)
         if self._is_in_turn:
             return
-        self._last_active_ms = self._reactor.clock.monotonic_ms()
+        self._last_active_ms = self._reactor.now_ms()
         if self._write_blocked_since_ms is not None:
             return
         if not slots:
@@ -508,7 +508,7 @@ class ServerConnection:
         if self._write_blocked_since_ms is not None:
             self._disarm_writing()
             self._write_blocked_since_ms = None
-            self._last_active_ms = self._reactor.clock.monotonic_ms()
+            self._last_active_ms = self._reactor.now_ms()
             self._unmute(_WRITE_BLOCKED)
         if self._muted & _CLOSING:
             self._release(linger=True)
@@ -518,7 +518,7 @@ class ServerConnection:
     def _wait_to_write(self, *, made_progress: bool) -> None:
         """Go on when the socket takes more, or when the next bytes were fetched from the disk."""
         if self._write_blocked_since_ms is None or made_progress:
-            self._write_blocked_since_ms = self._reactor.clock.monotonic_ms()
+            self._write_blocked_since_ms = self._reactor.now_ms()
         self._muted |= _WRITE_BLOCKED
         if not self._is_in_turn:
             self._disarm_reading()
@@ -551,7 +551,7 @@ class ServerConnection:
         begins after this look has its deadline after the next one, since looks are no further apart than any timeout.
         """
         settings = self._reactor.settings
-        now_ms = self._reactor.clock.monotonic_ms()
+        now_ms = self._reactor.now_ms()
         next_ms = now_ms + min(settings.max_idle_ms, settings.max_stall_ms, settings.max_silence_ms)
         is_listening = not self._muted and not self._resume_is_scheduled
         stalled_since = None

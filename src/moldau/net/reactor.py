@@ -50,6 +50,7 @@ class Reactor:
     ) -> None:
         self.loop = loop
         self.clock = clock
+        self.now_ms = clock.monotonic_ms
         self.wheel = wheel
         self.settings = settings or NetSettings()
         queued_bytes = self.settings.queued_max_bytes

@@ -3,7 +3,7 @@
 The two are never mixed: a wall clock may jump, and a timeout must not.
 """
 
-import time
+from time import monotonic_ns, time_ns
 from typing import Protocol
 
 
@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 class SystemClock:
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
-        return time.monotonic_ns() / 1_000_000
+        return monotonic_ns() / 1_000_000

@@ -32,11 +32,13 @@ class Api:
         return getattr(messages, self.name + "Response")  # type: ignore[no-any-return]  # looked up by name
 
     def request_header_version(self, version: int) -> int:
-        return 2 if version in self.flexible else 1
+        first, last = self.flexible  # `in` would be a call, and every request comes through here
+        return 2 if first <= version <= last else 1
 
     def response_header_version(self, version: int) -> int:
         """ApiVersions always answers with header 0: a client that asks for too new a version must still understand."""
-        return 1 if version in self.flexible and self.key != API_VERSIONS else 0
+        first, last = self.flexible
+        return 1 if first <= version <= last and self.key != API_VERSIONS else 0
 
 
 @cache

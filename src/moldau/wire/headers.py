@@ -10,6 +10,7 @@ from moldau.wire.apis import Api
 from moldau.wire.primitives import MalformedFrame, skip_tags
 
 _REQUEST = Struct(">hhih")  # api key, api version, correlation id, length of the client id
+_CLIENT_ID = Struct(">h")
 _RESPONSE_0 = Struct(">i")
 _RESPONSE_1 = Struct(">ib")
 
@@ -32,8 +33,15 @@ def peek_api(frame: bytes | memoryview) -> tuple[int, int, int]:
 
 def decode_request_header(frame: bytes | memoryview, *, flexible: bool) -> tuple[RequestHeader, int]:
     """The header and the position of the body after it."""
+    api_key, api_version, correlation_id = peek_api(frame)
+    client_id, position = decode_client_id(frame, flexible)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def decode_client_id(frame: bytes | memoryview, flexible: bool) -> tuple[str | None, int]:
+    """What `peek_api` leaves of the header, and the position of the body after it."""
     try:
-        api_key, api_version, correlation_id, size = _REQUEST.unpack_from(frame)
+        (size,) = _CLIENT_ID.unpack_from(frame, 8)
         position = 10
         client_id = None
         if size >= 0:
@@ -48,7 +56,7 @@ def decode_request_header(frame: bytes | memoryview, *, flexible: bool) -> tuple
         raise MalformedFrame("the request header ends too early") from None
     except UnicodeDecodeError:
         raise MalformedFrame("the client id is not UTF-8") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    return client_id, position
 
 
 def encode_request_header(api: Api, version: int, correlation_id: int, client_id: str | None) -> bytes:

@@ -61,7 +61,7 @@ class ManyPartitions(Exception):
 
 
 def decode_produce_request(
-    frame: memoryview, position: int, version: int, *, partitions_max: int = _NO_LIMIT
+    frame: memoryview, position: int, version: int, partitions_max: int = _NO_LIMIT
 ) -> ProduceFrame:
     """The body of a Produce request; batches are slices of `frame` and live as long as it does. ManyPartitions if there
     are more than `partitions_max`, a topic counting for one."""

@@ -134,17 +134,17 @@ class Partition:
         self,
         batches: bytearray | memoryview,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        *,
         verification_guard: object | None = None,
         transaction_version: int = 0,
         checked: CheckedBatch | None = None,
     ) -> Appended:
         """Append as leader. What is committed by it becomes readable at once when no other replica is in sync."""
-        appended = self.log.append_as_leader(
+        log = self.log
+        appended = log.append_as_leader(
             batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )
         if self.lead is None:
-            self.log.update_high_watermark(self.log.log_end_offset)
+            log.update_high_watermark(log.log_end_offset)
         else:
             self._disturb_followers()
             self.advance_high_watermark()

@@ -28,7 +28,7 @@ from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode
 from moldau.wire.apis import API_VERSIONS
-from moldau.wire.headers import decode_request_header, peek_api
+from moldau.wire.headers import decode_client_id, decode_request_header, peek_api
 
 if TYPE_CHECKING:
     from moldau.broker.parts import HasConfig, HasLoop, HasTurns
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+_FLEXIBLE = 2  # the request header of flexible versions
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
 
@@ -79,13 +80,14 @@ class Dispatcher:
                 slot.close(f"API key {api_key} is not served")
                 return
             api = served.api
-            if version not in api.versions:
+            first, last = api.versions  # `in` would be a call
+            if not first <= version <= last:
                 # The header can still be judged: every version to come has the newest one.
                 decode_request_header(frame, flexible=version > api.versions.last)
                 self._unsupported(served, version, correlation_id, connection, slot)
                 return
-            header, position = decode_request_header(frame, flexible=version in api.flexible)
-            call = Call(api, version, correlation_id, header.client_id, connection, slot)
+            client_id, position = decode_client_id(frame, api.request_header_version(version) == _FLEXIBLE)
+            call = Call(api, version, correlation_id, client_id, connection, slot)
             handle = served.handle or served.load()
             if served.takes_frame:
                 handle(self._broker, call, frame, position)

@@ -68,7 +68,7 @@ _LARGE_BYTES = 64 * 1024  # about two thousand partitions
 _MANY = 2_000
 _MANY_WAIT_MS = 500
 _PER_SLICE = 200
-_MAKING_COSTS = 40  # a partition whose files may have to be made first
+_PER_SLICE_MAKING = 5  # of partitions whose files may have to be made first
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Results = list[tuple[Topic, FetchedPartition]]
@@ -147,12 +147,15 @@ class _Fetch:
         "_context",
         "_follower",
         "_generations",
+        "_is_answer",
         "_is_fresh",
+        "_left_bytes",
         "_offsets",
         "_partitions",
         "_reads_to_end",
         "_request",
         "_results",
+        "_total_bytes",
     )
 
     def __init__(
@@ -195,29 +198,34 @@ class _Fetch:
 
     def read(self) -> bool:
         """Read every partition. True if that is an answer: enough bytes, or an error."""
-        work = self.read_in_slices(1 << 60)
-        try:
-            next(work)
-        except StopIteration as done:
-            return bool(done.value)
-        raise AssertionError("one slice is all of it")
+        self._begin_read()
+        self._read_some(self._context.wanted())
+        return self._end_read()
 
-    def read_in_slices(self, per_slice: int = _PER_SLICE) -> Slices[bool]:
-        request = self._request
-        follower = self._follower
-        left = min(request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
-        total = 0
-        is_answer = False
+    def read_in_slices(self) -> Slices[bool]:
+        """The same, with pauses for others; fewer partitions at a time while the files of some are still to be made."""
+        self._begin_read()
+        wanted = self._context.wanted()
+        start = 0
+        while start < len(wanted):
+            if start:
+                yield
+            end = start + (_PER_SLICE_MAKING if self._broker.replicas.is_making else _PER_SLICE)
+            self._read_some(wanted[start:end])
+            start = end
+        return self._end_read()
+
+    def _begin_read(self) -> None:
+        self._left_bytes = min(self._request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
+        self._total_bytes = 0
+        self._is_answer = False
         self._partitions = []
         self._results = []
         self._generations = self._offsets = 0
-        slice_left = per_slice
-        replicas = self._broker.replicas
-        for topic, wanted in self._context.wanted():
-            slice_left -= _MAKING_COSTS if replicas.is_making else 1
-            if slice_left <= 0:
-                slice_left = per_slice
-                yield
+
+    def _read_some(self, some: list[tuple[Topic, FetchPartition]]) -> None:
+        left, total, is_answer = self._left_bytes, self._total_bytes, self._is_answer
+        for topic, wanted in some:
             try:
                 partition = self._find(topic, wanted[0])
                 self._partitions.append(partition)
@@ -235,13 +243,19 @@ class _Fetch:
                 is_answer = True
                 result = FetchedPartition(wanted[0], error.code)
             self._results.append((topic, result))
+        self._left_bytes, self._total_bytes, self._is_answer = left, total, is_answer
+
+    def _end_read(self) -> bool:
+        """Whether what was read is an answer."""
+        follower = self._follower
+        is_answer = self._is_answer
         if follower is not None:
             follower.is_known = True
             if follower.watch is not None:
                 # A new high watermark alone is an answer where consumers read from followers.
                 is_answer = is_answer or (follower.watch.wants_marks and follower.watch.is_due)
                 follower.watch.is_due = False
-        return is_answer or total >= request.min_bytes
+        return is_answer or self._total_bytes >= self._request.min_bytes
 
     def _find(self, topic: Topic, index: int) -> Partition:
         if self._request.replica_id == _CONSUMER and self._call.version >= _FROM_ANY_REPLICA:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
+from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 from moldau.wire import ErrorCode, MalformedFrame
@@ -47,6 +48,9 @@ _ADMIN_CLIENT_ID = "__admin_client"
 _KNOWN_WITHOUT_THE_LOG = (CorruptRecord, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError)
 _FLAGS_AT = ATTRIBUTES_AT + 1  # the second byte of the attributes has them
 _NOTHING_VERIFIED: Mapping[Key, Verified] = {}
+_CLIENT = AppendOrigin.CLIENT
+_EMPTY = memoryview(b"")
+_outcome: partial[ProduceOutcome] = partial(tuple.__new__, ProduceOutcome)  # without looking for defaults
 
 _PARTITIONS_PER_SLICE = 200
 _READ_AT_ONCE_MAX = 5_000  # more are read, and answered, by a thread
@@ -60,7 +64,7 @@ Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
 
 def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
     try:
-        request = decode_produce_request(frame, position, call.version, partitions_max=_READ_AT_ONCE_MAX)
+        request = decode_produce_request(frame, position, call.version, _READ_AT_ONCE_MAX)
     except ManyPartitions:
         broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position))
         return
@@ -109,57 +113,56 @@ def _append(broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[
     """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
     told: list[ProduceOutcome] = []
     appended: list[_Append] = []
-    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
     for topic, batches_by_partition in request.topics:
         for index, batches in batches_by_partition:
-            if len(told) >= _PARTITIONS_PER_SLICE:
+            outcome = None
+            if len(told) < _PARTITIONS_PER_SLICE:
+                outcome = _append_batch(broker, call, request.acks, topic, index, batches, verified, appended)
+            if outcome is None:
                 _go_on(broker, call, request, verified, told, appended)
                 return
-            try:
-                partition = _find(broker, topic, index, request.acks, may_write_internal=may_write_internal)
-            except PartitionUnavailable as error:
-                told.append(ProduceOutcome(index, error.code, error_message=error.message))
-                continue
-            config = partition.log.config
-            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
-                _go_on(broker, call, request, verified, told, appended)
-                return
-            told.append(_append_batch(partition, topic, batches, verified, appended))
+            told.append(outcome)
     _answer(broker, call, request, told, appended, at_once=True)
 
 
-def _find(broker: Needs, topic: str | bytes, index: int, acks: int, *, may_write_internal: bool) -> Partition:
+def _find(broker: Needs, call: Call, acks: int, topic: str | bytes, index: int) -> Partition:
     partition = broker.replicas.leader(topic, index)
-    if partition.topic in INTERNAL_TOPICS and not may_write_internal:
+    if partition.topic in INTERNAL_TOPICS and call.client_id != _ADMIN_CLIENT_ID:
         raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if acks == _ACKS_ALL and not partition.has_enough_replicas:
+    if acks == _ACKS_ALL and partition.lead is not None and not partition.has_enough_replicas:
         raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
     return partition
 
 
 def _append_batch(
-    partition: Partition,
+    broker: Needs,
+    call: Call,
+    acks: int,
     topic: str | bytes,
+    index: int,
     batches: memoryview | None,
     verified: Mapping[Key, Verified],
     appended: list[_Append],
     checked: CheckedBatch | None = None,
-) -> ProduceOutcome:
-    index = partition.index
-    guard = None
-    if verified and (known := verified.get((topic, index))) is not None:
-        if known.error is not ErrorCode.NONE:
-            return ProduceOutcome(index, known.error, error_message=known.message)
-        guard = known.guard
+) -> ProduceOutcome | None:
+    """None: it takes long to look through, and nobody has yet."""
     try:
-        first_offset, last_offset, append_time = partition.append(
-            batches or memoryview(b""), verification_guard=guard, checked=checked
-        )
+        partition = _find(broker, call, acks, topic, index)
+        guard = None
+        if verified and (known := verified.get((topic, index))) is not None:
+            if known.error is not ErrorCode.NONE:
+                return ProduceOutcome(index, known.error, error_message=known.message)
+            guard = known.guard
+        log = partition.log
+        if checked is None and not log.config.takes_batches_as_they_are and batches and takes_long(batches, log.config):
+            return None
+        first_offset, last_offset, append_time = partition.append(batches or _EMPTY, _CLIENT, guard, 0, checked)
+    except PartitionUnavailable as error:
+        return ProduceOutcome(index, error.code, error_message=error.message)
     except LogError as error:
         return _refused(partition, error)
-    log = partition.log
     appended.append((partition, last_offset + 1, log.needs_flush, partition.leader_epoch))
-    return ProduceOutcome(index, 0, first_offset, append_time, log.log_start_offset)
+    return _outcome((index, 0, first_offset, append_time, log.log_start_offset, None, (), None))
 
 
 def _go_on(
@@ -186,30 +189,42 @@ async def _append_rest(
     appended: list[_Append],
 ) -> None:
     """Go on behind those that were told already, in turns with others; long looks are a thread's work."""
-    may_write_internal = call.client_id == _ADMIN_CLIENT_ID
-    find = partial(_find, broker, acks=request.acks, may_write_internal=may_write_internal)
+    acks = request.acks
     rest = [(topic, *each) for topic, batches_by_partition in request.topics for each in batches_by_partition]
     for topic, index, batches in rest[len(told) :]:
         if len(told) % _PARTITIONS_PER_SLICE == 0:
             await broker.turns.next_turn()
-        try:
-            partition = find(topic, index)
-            config = partition.log.config
-            checked: CheckedBatch | LogError | None = None
-            if not config.takes_batches_as_they_are and batches and takes_long(batches, config):
-                # One at a time: threads that compete with the loop for the interpreter slow it down.
-                async with broker.long_look:
-                    work = partial(check_at_leisure, batches, config, broker.clock.wall_ms())
-                    checked = await broker.loop.run_in_executor(broker.executor, work)
-                partition = find(topic, index)  # it may lead no more
-        except PartitionUnavailable as error:
-            told.append(ProduceOutcome(index, error.code, error_message=error.message))
-        else:
-            if isinstance(checked, LogError):
-                told.append(_refused(partition, checked))
-            else:
-                told.append(_append_batch(partition, topic, batches, verified, appended, checked))
+        outcome = _append_batch(broker, call, acks, topic, index, batches, verified, appended)
+        while outcome is None:
+            assert batches is not None
+            outcome = await _append_after_a_look(broker, call, acks, topic, index, batches, verified, appended)
+        told.append(outcome)
     _answer(broker, call, request, told, appended, at_once=False)
+
+
+async def _append_after_a_look(
+    broker: Needs,
+    call: Call,
+    acks: int,
+    topic: str | bytes,
+    index: int,
+    batches: memoryview,
+    verified: Mapping[Key, Verified],
+    appended: list[_Append],
+) -> ProduceOutcome | None:
+    """None: the topic's settings changed meanwhile, and another look is needed."""
+    try:
+        config = _find(broker, call, acks, topic, index).log.config
+        # One at a time: threads that compete with the loop for the interpreter slow it down.
+        async with broker.long_look:
+            work = partial(check_at_leisure, batches, config, broker.clock.wall_ms())
+            checked = await broker.loop.run_in_executor(broker.executor, work)
+        partition = _find(broker, call, acks, topic, index)  # it may lead no more
+    except PartitionUnavailable as error:
+        return ProduceOutcome(index, error.code, error_message=error.message)
+    if isinstance(checked, LogError):
+        return _refused(partition, checked)
+    return _append_batch(broker, call, acks, topic, index, batches, verified, appended, checked)
 
 
 def _answer(
@@ -224,21 +239,15 @@ def _answer(
     """`at_once`: nothing came between the appends and this. Otherwise a batch may be where it should be by its offset
     only, since another leader truncated it meanwhile: `_DelayedProduce` knows."""
     acks = request.acks
-    outcomes: Outcomes = []
-    start = 0
-    for topic, batches_by_partition in request.topics:
-        end = start + len(batches_by_partition)
-        if end > start:
-            outcomes.append((topic, told[start:end]))
-        start = end
     if acks == 0:
         if len(appended) < len(told):
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
         else:
             call.slot.complete_nothing()
-    elif at_once and all(_is_settled(each, acks) for each in appended):
-        call.respond_payload([encode_produce_response(call.version, outcomes)])
+    elif at_once and _are_settled(appended, acks):
+        call.respond_payload([encode_produce_response(call.version, _by_topic(request, told))])
     else:
+        outcomes = _by_topic(request, told)
         deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
         delayed = _DelayedProduce(broker, call, acks, outcomes, appended)
         broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
@@ -246,6 +255,20 @@ def _answer(
         if needs_flush:
             broker.flush_soon(partition)
         broker.fetch_purgatory.check_and_complete(partition.key)
+
+
+def _by_topic(request: ProduceFrame, told: list[ProduceOutcome]) -> Outcomes:
+    topics = request.topics
+    if len(topics) == 1 and told:
+        return [(topics[0][0], told)]
+    outcomes: Outcomes = []
+    start = 0
+    for topic, batches_by_partition in topics:
+        end = start + len(batches_by_partition)
+        if end > start:
+            outcomes.append((topic, told[start:end]))
+        start = end
+    return outcomes
 
 
 def _refused(partition: Partition, error: LogError) -> ProduceOutcome:
@@ -277,6 +300,13 @@ def _is_settled(append: _Append, acks: int) -> bool:
     if needs_flush and log.flushed_offset < required_offset:
         return False
     return acks != _ACKS_ALL or log.high_watermark >= required_offset
+
+
+def _are_settled(appended: list[_Append], acks: int) -> bool:
+    for each in appended:  # noqa: SIM110 - a generator costs more than most loops here
+        if not _is_settled(each, acks):
+            return False
+    return True
 
 
 class _DelayedProduce:
