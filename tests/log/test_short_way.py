@@ -1,10 +1,16 @@
 """Appends take the short way as long as nothing changed: whatever changes must lead them off it in time."""
 
+from dataclasses import replace
+from struct import pack_into
+
 import pytest
 
 from moldau.log import LogConfig, LogContext, PartitionLog
-from moldau.log.errors import RecordTooLarge, StorageError
-from tests.log.helpers import START_MS, batch, read_records, sim_log, values
+from moldau.log.config import TimestampType
+from moldau.log.errors import InvalidRecord, RecordTooLarge, StorageError
+from moldau.log.validation import CheckedBatch, check_at_leisure
+from moldau.records.batch import HEADER_BYTES, renew_crc
+from tests.log.helpers import START_MS, ManualClock, batch, read_records, sim_log, values
 from tests.support.sim_disk import SimDisk
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_ms=1000)
@@ -153,3 +159,56 @@ def test_indexes_that_fill_up(context: LogContext) -> None:
     assert all(segment.time_index.file.count <= 80 // 12 for segment in log.segments)
     assert [record.offset for record in read_records(log)] == list(range(40))
     check_index(log)
+
+
+@pytest.mark.parametrize("value_bytes", [*range(130), *range(8_100, 8_260, 3)])
+def test_a_single_record_fills_its_batch(log: PartitionLog, value_bytes: int) -> None:
+    """Its length is in one byte, or two, or more; the short way takes it and no other."""
+    whole = batch([b"x" * value_bytes])
+    before = log.log_end_offset
+    log.append_as_leader(bytearray(whole), EPOCH)
+    assert log.log_end_offset == before + 1
+    for wrong in (-2, 2, 1, 64):
+        lying = bytearray(whole)
+        lying[HEADER_BYTES] ^= 128 if wrong == 64 else 0
+        lying[HEADER_BYTES] = (lying[HEADER_BYTES] & 128) | ((lying[HEADER_BYTES] + wrong) & 127)
+        renew_crc(lying, 0)
+        with pytest.raises(InvalidRecord):
+            log.append_as_leader(lying, EPOCH)
+    assert log.log_end_offset == before + 1
+
+
+def test_a_batch_too_short_for_any_record(log: PartitionLog) -> None:
+    for size in range(HEADER_BYTES, HEADER_BYTES + 7):
+        short = bytearray(batch([b""]))[:size]
+        pack_into(">i", short, 8, size - 12)
+        for first in range(0, 256, 2):
+            short[HEADER_BYTES:] = bytes([first] + [0] * 6)[: size - HEADER_BYTES]
+            renew_crc(short, 0)
+            with pytest.raises(InvalidRecord):
+                log.append_as_leader(short, EPOCH)
+
+
+def test_the_time_of_the_append_is_taken_when_it_is_appended(context: LogContext, clock: ManualClock) -> None:
+    """Not when a thread looked the batch through: others came first, with later times."""
+    config = LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME, cleanup_policy=frozenset({"compact"}))
+    log = sim_log(context, config)
+    data = bytearray(batch([(b"k", b"v")]))
+    checked = check_at_leisure(data, config, clock.wall_ms())
+    assert isinstance(checked, CheckedBatch)
+    clock.advance(50)
+    log.append_as_leader(bytearray(batch([(b"k", b"first")])), EPOCH)
+    clock.advance(7)
+    assert log.append_as_leader(data, EPOCH, checked=checked) == (1, 1, START_MS + 57)
+    assert [record.timestamp for record in read_records(log)] == [START_MS + 50, START_MS + 57]
+
+
+def test_a_topic_that_takes_the_producers_time_again_meanwhile(context: LogContext, clock: ManualClock) -> None:
+    config = LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME, cleanup_policy=frozenset({"compact"}))
+    log = sim_log(context, config)
+    data = bytearray(batch([(b"k", b"v")], START_MS - 5))
+    checked = check_at_leisure(data, config, clock.wall_ms())
+    assert isinstance(checked, CheckedBatch)
+    log.config = replace(config, message_timestamp_type=TimestampType.CREATE_TIME)
+    assert log.append_as_leader(data, EPOCH, checked=checked) == (0, 0, -1)
+    assert [record.timestamp for record in read_records(log)] == [START_MS - 5]

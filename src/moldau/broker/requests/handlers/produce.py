@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from moldau.broker.parts import HasLoop, HasPurgatories, HasTime, HasTurns
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
+    from moldau.log.config import LogConfig
 
     class Needs(TxnVerificationNeeds, HasLoop, HasPurgatories, HasTime, HasTurns, HasReplicas, Protocol):
         """What this file may touch."""
@@ -145,7 +146,7 @@ def _append_batch(
     appended: list[_Append],
     checked: CheckedBatch | None = None,
 ) -> ProduceOutcome | None:
-    """None: it takes long to look through, and nobody has yet."""
+    """None: it takes long to look through, and nobody has yet, under the topic's present settings."""
     try:
         partition = _find(broker, call, acks, topic, index)
         guard = None
@@ -154,7 +155,7 @@ def _append_batch(
                 return ProduceOutcome(index, known.error, error_message=known.message)
             guard = known.guard
         log = partition.log
-        if checked is None and not log.config.takes_batches_as_they_are and batches and takes_long(batches, log.config):
+        if not log.config.takes_batches_as_they_are and batches and _needs_a_look(batches, checked, log.config):
             return None
         first_offset, last_offset, append_time = partition.append(batches or _EMPTY, _CLIENT, guard, 0, checked)
     except PartitionUnavailable as error:
@@ -163,6 +164,10 @@ def _append_batch(
         return _refused(partition, error)
     appended.append((partition, last_offset + 1, log.needs_flush, partition.leader_epoch))
     return _outcome((index, 0, first_offset, append_time, log.log_start_offset, None, (), None))
+
+
+def _needs_a_look(batches: memoryview, checked: CheckedBatch | None, config: LogConfig) -> bool:
+    return (checked is None or checked.config is not config) and takes_long(batches, config)
 
 
 def _go_on(
