@@ -3,19 +3,19 @@
 from moldau.replication.follower import FollowedPartition, Next, Resume, decide, resume_offset
 from moldau.replication.leader import LeaderState, Role
 from moldau.replication.selection import ReplicaView, closest_replica
-from moldau.replication.session import FetchPlan, FetchWish, FollowerSession, Key
+from moldau.replication.session import FetchFrom, FetchPlan, FollowerSession, Key
 from moldau.replication.throttle import ReplicationQuota, is_throttled
 from moldau.wire import ErrorCode
 
 _A, _B = (b"a" * 16, 0), (b"b" * 16, 3)
 
 
-def _wish(offset: int) -> FetchWish:
-    return FetchWish(leader_epoch=1, fetch_offset=offset, last_fetched_epoch=0, log_start_offset=0, max_bytes=10)
+def _wish(offset: int) -> FetchFrom:
+    return FetchFrom(leader_epoch=1, fetch_offset=offset, last_fetched_epoch=0, log_start_offset=0, max_bytes=10)
 
 
-def _plan(session: FollowerSession, wishes: dict[Key, FetchWish]) -> FetchPlan:
-    return session.plan(wishes, [_A, _B])
+def _plan(session: FollowerSession, positions: dict[Key, FetchFrom]) -> FetchPlan:
+    return session.plan(positions, [_A, _B])
 
 
 def test_a_session_names_all_partitions_once_and_then_what_changed() -> None:

@@ -16,8 +16,6 @@ def test_every_setting_counts() -> None:
         "transactional.id.expiration.ms": "2",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "4",
-        "add.partitions.to.txn.retry.backoff.ms": "5",
-        "add.partitions.to.txn.retry.backoff.max.ms": "6",
         "request.timeout.ms": "7",
     }
     assert transaction_config(load_broker_config(settings).get_int) == replace(
@@ -26,7 +24,5 @@ def test_every_setting_counts() -> None:
         transactional_id_expiration_ms=2,
         abort_timed_out_interval_ms=3,
         remove_expired_interval_ms=4,
-        add_partitions_retry_backoff_ms=5,
-        add_partitions_retry_backoff_max_ms=6,
         request_timeout_ms=7,
     )

@@ -2,7 +2,7 @@
 
 A broker is fenced until it has read the metadata log up to its own registration, and again when it falls silent. A
 fenced broker leads nothing and is in no ISR. Its epoch is the offset of its registration: every later request of the
-broker carries it, so one from a former life is recognised as stale.
+broker carries it, so one from an earlier incarnation is recognised as stale.
 """
 
 from __future__ import annotations

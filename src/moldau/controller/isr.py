@@ -122,6 +122,6 @@ def _reason_ineligible(image: ClusterImage, replica: int, epoch: int) -> str | N
     if broker.fenced:
         return "fenced"
     if epoch not in (_ANY_EPOCH, broker.epoch):
-        # It caught up in a former life; what it has now is not known.
+        # It caught up in an earlier incarnation; what it has now is not known.
         return f"broker epoch mismatch: requested={epoch} VS expected={broker.epoch}"
     return None

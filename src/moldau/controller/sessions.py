@@ -37,8 +37,8 @@ class BrokerSessions:
         """This node has become the active controller: give every unfenced broker one session's time to call.
 
         Also the broker of this very process. If that has not registered yet (its epoch is another one), the session is
-        that of its former life: it keeps nobody from registering, and when it is over the former life is fenced like
-        any other, for opening the logs may take long.
+        that of its last incarnation: it keeps nobody from registering, and when it is over that incarnation is fenced
+        like any other, for opening the logs may take long.
         """
         self._sessions = {
             broker.broker_id: BrokerSession(

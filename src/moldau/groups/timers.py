@@ -101,12 +101,12 @@ class Timers:
             self.schedule(key, deadline_ms, *detail)
 
     def next_deadline_ms(self) -> float | None:
-        self._settle()
+        self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: float) -> Timer | None:
         """The first timer that is due, removed; None when there is none."""
-        self._settle()
+        self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         _, _, key = heappop(self._heap)
@@ -128,7 +128,7 @@ class Timers:
             self._heap = [(each.ms, each.sequence, key) for key, each in self._deadlines.items()]
             heapify(self._heap)
 
-    def _settle(self) -> None:
+    def _drop_stale(self) -> None:
         """Make the top of the heap tell the truth: drop cancelled entries, move postponed ones."""
         while self._heap:
             deadline_ms, sequence, key = self._heap[0]

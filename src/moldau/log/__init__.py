@@ -7,7 +7,7 @@ from moldau.log.dirs.move import MoveJob
 from moldau.log.dirs.opening import OpenReport
 from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import LogError
-from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.flush import FlushJob
 from moldau.log.index.txn_index import AbortedTxn
 from moldau.log.jobs import Job
 from moldau.log.partition_log import PartitionLog
@@ -24,7 +24,6 @@ __all__ = [
     "CompressionType",
     "DirInfo",
     "FlushJob",
-    "FlushQueue",
     "FoundOffset",
     "Job",
     "LogConfig",

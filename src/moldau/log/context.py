@@ -29,8 +29,8 @@ class LogContext:
     open_segments: OpenSegments = field(default_factory=OpenSegments)
     # A disk failed under this log dir.
     on_failure: Callable[[str, OSError], None] = _ignore_failure
-    # The log is about to be cut below its recovery point, which must be lowered on disk first: after a crash, records
-    # rewritten there would be taken for flushed ones.
+    # The log is about to be truncated below its recovery point, which must be lowered on disk first: after a crash,
+    # records rewritten there would be taken for flushed ones.
     before_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
-    # The log was cut.
+    # The log was truncated.
     after_truncation: Callable[["PartitionLog"], None] = _ignore_truncation

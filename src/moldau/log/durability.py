@@ -21,7 +21,15 @@ _RECORDS_ONLY = (LOG_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class Durability:
-    __slots__ = ("_folder", "_names", "_was_cut", "flush_from", "flushed_offset", "last_flush_ms", "lowest_cut")
+    __slots__ = (
+        "_folder",
+        "_names",
+        "_was_truncated",
+        "flush_from",
+        "flushed_offset",
+        "last_flush_ms",
+        "lowest_truncation",
+    )
 
     def __init__(self, flushed_offset: int, flush_from: int, now_ms: int, *, names_durable: bool) -> None:
         """`names_durable`: the log was shut down cleanly. Else nobody knows what of the folder was ever flushed, its
@@ -31,8 +39,8 @@ class Durability:
         self.last_flush_ms = now_ms
         self._names = Changes(durable=names_durable)  # of files in the folder
         self._folder = Changes(durable=names_durable)  # the folder's own name, and whose it is
-        self.lowest_cut: int | None = None  # since somebody asked; see `PartitionLog.take_cut`
-        self._was_cut = False
+        self.lowest_truncation: int | None = None  # since somebody asked; see `PartitionLog.take_truncation`
+        self._was_truncated = False
 
     @property
     def names_changed(self) -> bool:
@@ -68,7 +76,7 @@ class Durability:
         """The files to fsync and then the folders. Changes from here on are for the next flush."""
         files = []
         for segment in segments.from_offset(self.flush_from):
-            if not segment.size and not self._was_cut:
+            if not segment.size and not self._was_truncated:
                 continue  # its files were always empty: their names, which go with the folder, say everything
             kinds = SUFFIXES if everything or segment is not segments.active else _RECORDS_ONLY
             files += [segment.path(kind) for kind in kinds if kind != TXN_INDEX_SUFFIX or segment.txn_index.exists]
@@ -93,7 +101,7 @@ class Durability:
         )
 
     def end_flush(self, ticket: FlushTicket, epochs: EpochCache, now_ms: int) -> None:
-        """Everything on the ticket is done. It counts unless the log was cut or deleted meanwhile."""
+        """Everything on the ticket is done. It counts unless the log was truncated or deleted meanwhile."""
         if ticket.incarnation.is_over:
             return
         self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
@@ -103,10 +111,10 @@ class Durability:
         epochs.changes.flushed(ticket.epochs)
         self.last_flush_ms = now_ms
 
-    def cut_at(self, offset: int, segments: Segments) -> bool:
-        """The log is about to be cut; whether that lowers the recovery point."""
-        self.lowest_cut = offset if self.lowest_cut is None else min(self.lowest_cut, offset)
-        self._was_cut = True
+    def truncate_at(self, offset: int, segments: Segments) -> bool:
+        """The log is about to be truncated; whether that lowers the recovery point."""
+        self.lowest_truncation = offset if self.lowest_truncation is None else min(self.lowest_truncation, offset)
+        self._was_truncated = True
         self.change_names()
         if offset >= self.flushed_offset:
             return False

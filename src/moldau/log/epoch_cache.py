@@ -56,10 +56,10 @@ class EpochCache:
         return list(self._starts)
 
     def hold(self) -> None:
-        """Keep changes in memory until `settle`: opening a log makes up its mind in several steps."""
+        """Keep changes in memory until `write_held`: opening a log makes up its mind in several steps."""
         self._held = True
 
-    def settle(self, *, flushed: bool) -> None:
+    def write_held(self, *, flushed: bool) -> None:
         """Write what was held back, if the file says something else. `flushed`: what it said before is durable."""
         self._held = False
         is_other = self._starts != (self._stored or [])

@@ -1,8 +1,7 @@
 """Flushing off the loop: one fsync serves every append that came before it (group commit).
 
 A `FlushJob` notes on the loop what is to be flushed, does so in `run` on any thread, and `finish` tells the log, back
-on the loop. Appends in the meantime are not counted; the next job has them. `FlushQueue` collects the logs whose
-policy demands a flush, so that however many appends asked, each log is flushed once per round.
+on the loop. Appends in the meantime are not counted; the next job has them.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,23 +89,3 @@ class FlushJob:
     def run_and_finish(self) -> None:
         self.run()
         self.finish()
-
-
-class FlushQueue:
-    """Logs waiting for a flush; belongs to the loop."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, PartitionLog] = {}
-
-    def add(self, log: "PartitionLog") -> None:
-        self._waiting[id(log)] = log
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def take(self) -> list[FlushJob]:
-        """A job for every log that asked and still has something to flush."""
-        waiting, self._waiting = self._waiting, {}
-        return [FlushJob(log) for log in waiting.values() if log.has_unflushed and not log.is_offline]

@@ -400,7 +400,7 @@ class GrowingLog:
     def roll(self, first_offset: int | None = None) -> None:
         """Begin a new segment, for a batch at `first_offset` if that is not the log end.
 
-        It begins where the records end, which is before the log end offset if that was set by cutting a batch, or if a
+        It begins where the records end, which is before the log end offset if that was set by truncation, or if a
         follower of a compacted leader meets a gap. So segments follow each other without holes, and recovery knows a
         hole for what it is: records that a crash took.
         """

@@ -5,10 +5,10 @@ Every job takes the incarnation of the log it was made for (`PartitionLog.incarn
 ask whether that is over, and give up early; in `finish`, on the loop, it must ask before it changes anything, because
 only there nothing can come in between.
 
-Invariant: an incarnation ends, for good, before the first file of its log is cut, renamed or let go: by truncation
-(the log goes on as another incarnation), deletion, a move, a failed dir, or the end of the node. What is appended,
-rolled or removed at the start (retention) does not end it. Files of an incarnation that is over may vanish at any time;
-that is no fault of the disk.
+Invariant: an incarnation ends, for good, before the first file of its log is truncated, renamed or let go: by
+truncation (the log goes on as another incarnation), deletion, a move, a failed dir, or the end of the node. What is
+appended, rolled or removed at the start (retention) does not end it. Files of an incarnation that is over may vanish at
+any time; that is no fault of the disk.
 """
 
 from moldau.log.errors import IncarnationOver

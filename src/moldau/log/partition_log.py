@@ -1,4 +1,4 @@
-"""One partition's log: a folder of segments that grows at the end and is cut at the start.
+"""One partition's log: a folder of segments that grows at the end and is shortened at the start.
 
 Owned by one thread, the event loop's: every method here runs there and is quick. Slow work is given out as jobs
 (`flush.FlushJob`, `cleaner.CleanJob`, …) whose `run` any thread may call while the owner keeps appending, and whose
@@ -139,10 +139,10 @@ class PartitionLog(GrowingLog):
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
         return self._durability.recovery_point(self._segments, self.log_end_offset)
 
-    def take_cut(self) -> int | None:
-        """For who copies the log: the lowest offset at which it was cut at its end since the last call."""
-        cut, self._durability.lowest_cut = self._durability.lowest_cut, None
-        return cut
+    def take_truncation(self) -> int | None:
+        """For who copies the log: the lowest offset to which it was truncated since the last call."""
+        lowest, self._durability.lowest_truncation = self._durability.lowest_truncation, None
+        return lowest
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
         """OffsetsForLeaderEpoch: the largest known epoch up to the asked one, and where it ends."""
@@ -164,7 +164,7 @@ class PartitionLog(GrowingLog):
             self._durability.change_identity()
             self.topic_id = topic_id
 
-    # -- cut
+    # -- truncate and delete
 
     @offline_on_error
     def truncate_to(self, offset: int) -> bool:
@@ -180,7 +180,7 @@ class PartitionLog(GrowingLog):
             return True
         if self.lower_recovery_point(offset):
             self.context.before_truncation(self)
-        self._segments.cut_from(offset, self.config, self.snapshots)
+        self._segments.truncate_from(offset, self.config, self.snapshots)
         self._segments.active.truncate_to(offset)
         self._set_bounds(offset, min(offset, self.log_start_offset))
         self.epochs.truncate_from_end(offset)
@@ -195,7 +195,7 @@ class PartitionLog(GrowingLog):
         if self.lower_recovery_point(offset):
             self.context.before_truncation(self)
         self._segments.start_over(offset, self.config, self.snapshots)
-        self._durability.lowest_cut = 0  # whatever `offset` is, nothing of before is left
+        self._durability.lowest_truncation = 0  # whatever `offset` is, nothing of before is left
         self._durability.flush_from = offset
         self._durability.flushed_offset = offset
         self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
@@ -207,7 +207,7 @@ class PartitionLog(GrowingLog):
         """The first step of a truncation: jobs under way are for nothing from here on. Whether the checkpoint must be
         lowered before the next step."""
         self._begin_incarnation("was truncated")
-        return self._durability.cut_at(offset, self._segments)
+        return self._durability.truncate_at(offset, self._segments)
 
     def _begin_incarnation(self, former: str) -> None:
         self.incarnation.end(former)
@@ -356,7 +356,7 @@ class PartitionLog(GrowingLog):
 
         The producers' state is shared, not rebuilt: it knows what compaction took from the batches, and the guards of
         verifications under way."""
-        if self.log_end_offset < log.log_end_offset:  # the log ends in a gap that compaction or a cut left
+        if self.log_end_offset < log.log_end_offset:  # the log ends in a gap that compaction or a truncation left
             self.roll(log.log_end_offset)
             self.log_end_offset = log.log_end_offset
         self.config = log.config

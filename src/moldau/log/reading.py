@@ -1,7 +1,7 @@
 """Where in its segments the bytes lie that a fetch asks for: a region of one file, for `sendfile`.
 
 Whole batches only, as far as they end below the upper bound. Consumers that follow the log ask for the same bound many
-times in a row, so its position is kept until somebody cuts or replaces a segment (`forget`).
+times in a row, so its position is kept until somebody truncates or replaces a segment (`forget`).
 """
 
 from moldau.log.results import UNKNOWN_OFFSET, ReadInfo

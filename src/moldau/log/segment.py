@@ -516,7 +516,7 @@ class Segment:
         self.indexed_timestamp = None
         self.largest = None if self.size else (NO_TIMESTAMP, self.base_offset)
         if self.size:
-            # The cut may have taken the batch with the largest timestamp: look at what the index does not cover.
+            # The truncation may have taken the batch with the largest timestamp: look at what the index does not cover.
             last = self.time_index.last
             known = TimestampOffset(NO_TIMESTAMP, self.base_offset) if last.timestamp < 0 else last
             place = self.find(known.offset)

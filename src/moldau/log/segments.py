@@ -106,9 +106,9 @@ class Segments:
         segment.create_file()
         return segment
 
-    def cut_from(self, offset: int, config: LogConfig, snapshots: Snapshots) -> None:
+    def truncate_from(self, offset: int, config: LogConfig, snapshots: Snapshots) -> None:
         """Remove the segments that begin after `offset`. The last first, and durably before the one holding `offset`
-        is cut: otherwise a crash could leave a hole."""
+        is truncated: otherwise a crash could leave a hole."""
         keep = bisect_right(self._bases, offset)
         removed = self.items[keep:]
         if removed:

@@ -47,7 +47,7 @@ class Update:
     voter: Voter
 
 
-Wish = Add | Remove | Update
+VoterChange = Add | Remove | Update
 
 
 def changeable(raft: Raft) -> VoterSet:
@@ -131,7 +131,7 @@ def upgraded(raft: Raft) -> VoterSet:
     return VoterSet(tuple(voters))
 
 
-def wish(raft: Raft, endpoints: tuple[tuple[str, Address], ...], *, may_join: bool) -> Wish | None:
+def wanted_change(raft: Raft, endpoints: tuple[tuple[str, Address], ...], *, may_join: bool) -> VoterChange | None:
     """What this replica should ask the leader for; only a controller asks."""
     me, voters = raft.me, raft.voters
     if raft.history.kraft_version < RECONFIGURABLE or isinstance(raft.role, Leader) or raft.leader_id is None:

@@ -11,7 +11,7 @@ Answers may leave only after the effects of their request are done: a vote must 
 Invariants
 - One vote per epoch; one leader per epoch; the epoch never goes back.
 - A leader is elected only by voters whose logs end before its own or with it (Raft, section 5.4.1).
-- Nothing below the high watermark is ever cut off.
+- Nothing below the high watermark is ever truncated.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ class Raft:
         offset = min(known_end, end_offset) if known_epoch == epoch else min(known_end, self.log.end_offset)
         if self.high_watermark is not None and offset < self.high_watermark:
             raise RaftViolation(
-                f"the leader asks to cut the log at {offset}, below high watermark {self.high_watermark}"
+                f"the leader asks to truncate the log to {offset}, below high watermark {self.high_watermark}"
             )
         self._effects.append(Truncate(offset))
 

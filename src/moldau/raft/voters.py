@@ -1,7 +1,7 @@
 """Who votes. The set is fixed by the settings (kraft.version 0), or is in the log itself (kraft.version 1).
 
 In the log, the newest set counts from the moment it is appended, committed or not (section 6 of the Raft paper);
-cutting the log brings the former one back. `VoterHistory` keeps that straight.
+truncating the log brings the former one back. `VoterHistory` keeps that straight.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class VoterHistory:
         self._versions.append((offset, version))
 
     def truncate_to(self, offset: int) -> None:
-        """The log was cut: what it said from `offset` on was never said."""
+        """The log was truncated: what it said from `offset` on was never said."""
         self._sets = [each for each in self._sets if each[0] < offset]
         self._versions = [each for each in self._versions if each[0] < offset]
 

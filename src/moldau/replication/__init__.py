@@ -4,7 +4,7 @@ Everything here is pure. The broker brings the time, the offsets of the log and 
 comes back are numbers and decisions, which the broker carries out.
 
 - `leader`: remote log end offsets, the in-sync replicas and changes to them, the high watermark, the low watermark.
-- `follower`: what a follower does with the answer to a fetch, and where it cuts its log.
+- `follower`: what a follower does with the answer to a fetch, and where it truncates its log.
 - `session`: a follower's side of incremental fetch sessions.
 - `watch`: what changed for a follower since its last fetch, so that partitions at rest cost nothing.
 - `selection`: which replica a consumer is sent to.

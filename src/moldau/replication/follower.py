@@ -1,10 +1,10 @@
-"""A follower's decisions: what to do with the leader's answer, and where to cut its log.
+"""A follower's decisions: what to do with the leader's answer, and where to truncate its log.
 
-The leader says where the histories part (a diverging epoch), the follower cuts there and asks again. It never cuts at
-its high watermark: that lags behind the leader's, so records that are committed would go (KIP-101, where a leader dies
-right after), or stay although others were written in their place (KIP-101's second case, KIP-279).
+The leader says where the histories part (a diverging epoch), the follower truncates there and asks again. It never
+truncates at its high watermark: that lags behind the leader's, so records that are committed would go (KIP-101, where a
+leader dies right after), or stay although others were written in their place (KIP-101's second case, KIP-279).
 
-Invariant: whatever a follower keeps below the cut is the same, batch by batch, as in the leader's log.
+Invariant: whatever a follower keeps below that offset is the same, batch by batch, as in the leader's log.
 """
 
 from dataclasses import dataclass
@@ -77,10 +77,10 @@ def decide(error_code: int, diverging_epoch: tuple[int, int] | None) -> Next:
 
 
 def truncation_offset(diverging_epoch: tuple[int, int], history: EpochHistory, log_end_offset: int) -> int:
-    """Where to cut, when the leader says: in my log this epoch, the last up to yours, ends here.
+    """Where to truncate, when the leader says: in my log this epoch, the last up to yours, ends here.
 
     If the follower has that epoch, the two agree up to the smaller of its ends. If not, they may part earlier still:
-    it cuts back to the end of an older epoch, and the next fetch, naming that epoch, tells more.
+    it truncates to the end of an older epoch, and the next fetch, naming that epoch, tells more.
     """
     leader_epoch, leader_end_offset = diverging_epoch
     epoch, end_offset = history.end_offset_for(leader_epoch, log_end_offset)

@@ -43,7 +43,7 @@ _GIVE_UP = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTE
 
 
 class ReplicaRefused(Exception):
-    """The fetch does not come from a replica of this partition, or from a former life of one."""
+    """The fetch does not come from a replica of this partition, or from an earlier incarnation of one."""
 
 
 class Role(NamedTuple):
@@ -151,8 +151,8 @@ class LeaderState:
         return True
 
     def _forget_fetches(self, now_ms: float) -> None:
-        """A new epoch. Another node may have led in between, unnoticed here, and followers may have cut their logs for
-        it: what they had is known again when they fetch. Those in sync get the time to do so."""
+        """A new epoch. Another node may have led in between, unnoticed here, and followers may have truncated their
+        logs for it: what they had is known again when they fetch. Those in sync get the time to do so."""
         for remote in self.remotes.values():
             remote.log_end_offset = remote.log_start_offset = remote.leader_end_at_last_fetch = UNKNOWN_OFFSET
             remote.last_caught_up_ms = now_ms if remote.broker_id in self.isr else float("-inf")

@@ -16,7 +16,7 @@ _NO_SESSION = 0
 Key = tuple[bytes, int]  # topic id, partition
 
 
-class FetchWish(NamedTuple):
+class FetchFrom(NamedTuple):
     """One partition of a fetch request."""
 
     leader_epoch: int
@@ -31,7 +31,7 @@ class FetchPlan(NamedTuple):
 
     session_id: int
     session_epoch: int
-    wanted: list[tuple[Key, FetchWish]]
+    wanted: list[tuple[Key, FetchFrom]]
     forgotten: list[Key]
 
 
@@ -42,28 +42,28 @@ class FollowerSession:
         self._id = _NO_SESSION
         self._first_epoch = INITIAL_EPOCH if wants_session else NO_SESSION_EPOCH
         self._epoch = self._first_epoch
-        self._sent: dict[Key, FetchWish] = {}
+        self._sent: dict[Key, FetchFrom] = {}
 
     @property
     def is_incremental(self) -> bool:
         return self._epoch != self._first_epoch
 
-    def plan(self, wishes: Mapping[Key, FetchWish], changed: Iterable[Key]) -> FetchPlan:
+    def plan(self, positions: Mapping[Key, FetchFrom], changed: Iterable[Key]) -> FetchPlan:
         """The next request, for all of these partitions and no others. `changed` are those that may differ from the
         request before: new, moved on, or gone."""
         if not self.is_incremental:
-            self._sent = dict(wishes)
-            return FetchPlan(self._id, self._epoch, list(wishes.items()), [])
+            self._sent = dict(positions)
+            return FetchPlan(self._id, self._epoch, list(positions.items()), [])
         sent = self._sent
         wanted, forgotten = [], []
         for key in changed:
-            wish = wishes.get(key)
-            if wish is None:
+            position = positions.get(key)
+            if position is None:
                 if sent.pop(key, None) is not None:
                     forgotten.append(key)
-            elif sent.get(key) != wish:
-                sent[key] = wish
-                wanted.append((key, wish))
+            elif sent.get(key) != position:
+                sent[key] = position
+                wanted.append((key, position))
         return FetchPlan(self._id, self._epoch, wanted, forgotten)
 
     def on_response(self, error_code: int, session_id: int) -> bool:

@@ -1,7 +1,7 @@
 """Which partitions of a decided transaction still need their marker.
 
-Invariant: a partition is settled exactly once, waits for an answer, or waits for its turn to be tried again; when
-all are settled the transaction is complete.
+Invariant: a partition has its marker, waits for an answer, or waits for its turn to be tried again; when
+all have it the transaction is complete.
 """
 
 from __future__ import annotations

@@ -27,10 +27,6 @@ class TransactionConfig:
     two_phase_commit_enable: bool = False
     """transaction.two.phase.commit.enable (KIP-939)"""
 
-    add_partitions_retry_backoff_ms: int = 20
-    """add.partitions.to.txn.retry.backoff.ms"""
-    add_partitions_retry_backoff_max_ms: int = 100
-    """add.partitions.to.txn.retry.backoff.max.ms"""
     request_timeout_ms: int = 30_000
     """request.timeout.ms: how long the broker waits for tombstones to be replicated"""
 
@@ -46,7 +42,5 @@ def transaction_config(get_int: Callable[[str], int]) -> TransactionConfig:
         transactional_id_expiration_ms=get_int("transactional.id.expiration.ms"),
         abort_timed_out_interval_ms=get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
         remove_expired_interval_ms=get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        add_partitions_retry_backoff_ms=get_int("add.partitions.to.txn.retry.backoff.ms"),
-        add_partitions_retry_backoff_max_ms=get_int("add.partitions.to.txn.retry.backoff.max.ms"),
         request_timeout_ms=get_int("request.timeout.ms"),
     )

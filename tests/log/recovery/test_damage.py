@@ -2,6 +2,7 @@
 
 import logging
 import random
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -134,7 +135,7 @@ def test_whatever_a_cleaning_dies_of_the_next_one_begins(
 
 
 def test_retention_goes_on_beside_and_in_a_damaged_log(caplog: pytest.LogCaptureFixture) -> None:
-    node = Node(RETAINED)
+    node = Node(replace(RETAINED, flush_ms=1))
     bad, good = node.log("bad"), node.log("good")
     node.damage(bad.segments[0].path(".log"), 16, b"\x7f")
     node.damage(bad.segments[0].path(".timeindex"), 0, b"\x7f")
@@ -151,7 +152,7 @@ def test_retention_goes_on_beside_and_in_a_damaged_log(caplog: pytest.LogCapture
 def test_a_log_whose_retention_fails_is_named_once_and_costs_no_other_its_flush(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(RETAINED)
+    node = Node(replace(RETAINED, flush_ms=1))
     bad, good = node.log("bad"), node.log("good")
     retain = PartitionLog.apply_retention
 
@@ -161,7 +162,6 @@ def test_a_log_whose_retention_fails_is_named_once_and_costs_no_other_its_flush(
         return retain(log)
 
     monkeypatch.setattr(PartitionLog, "apply_retention", stumble)
-    node.manager.flush_queue.add(good)
     node.ticks(2, 10_000)
     assert good.flushed_offset == good.log_end_offset
     assert good.log_start_offset > 0
@@ -175,9 +175,8 @@ def test_a_log_whose_retention_fails_is_named_once_and_costs_no_other_its_flush(
 def test_a_chore_that_fails_costs_the_others_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(COMPACTED)
+    node = Node(replace(COMPACTED, flush_ms=1))
     log = node.log("t")
-    node.manager.flush_queue.add(log)
 
     def stumble() -> list[object]:
         raise ZeroDivisionError("nobody thought of this")

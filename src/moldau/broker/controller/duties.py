@@ -40,7 +40,7 @@ class Duties:
         self._expiry = WakeUp(broker.wheel, self._fence)
         self._balance = WakeUp(broker.wheel, self._balance_leaders)
         self._unclean = WakeUp(broker.wheel, self._elect_unclean)
-        self._idle = WakeUp(broker.wheel, self._say_nothing)
+        self._idle = WakeUp(broker.wheel, self._write_no_op)
         self._last_offset = -1
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class Duties:
         interval_ms = self._broker.config.get_int("metadata.max.idle.interval.ms")
         self._idle.at(self._after(interval_ms) if interval_ms > 0 else None)
 
-    def _say_nothing(self) -> None:
+    def _write_no_op(self) -> None:
         if not self._controller.is_active:
             return
         next_offset = self._broker.metadata_log.next_offset

@@ -68,7 +68,7 @@ class ProducerIds:
         else:
             error = self.allocator.on_response(response, broker.clock.monotonic_ms())
             if error is ErrorCode.STALE_BROKER_EPOCH:  # registered anew meanwhile: the next request has the new epoch
-                _log.info("the controller gave no producer ids to a former life of this broker")
+                _log.info("the controller gave no producer ids to an earlier incarnation of this broker")
             elif error is not ErrorCode.NONE:
                 _log.error("the controller gave no producer ids: %s", error.name)
         finally:

@@ -49,7 +49,7 @@ class Marker(NamedTuple):
 def write_marker(broker: Needs, topic: str, index: int, marker: Marker, then: Callable[[ErrorCode], None]) -> None:
     """Append to a partition led here; `then` is called once, now or later, when the marker is committed or is not.
 
-    What it decides becomes visible: to readers, and to the groups whose offsets it settles.
+    What it decides becomes visible: to readers, and to the groups whose offsets it decides.
     """
     try:
         partition = broker.replicas.leader(topic, index)

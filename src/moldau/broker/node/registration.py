@@ -132,7 +132,10 @@ class BrokerLifecycle:
                 raise RegistrationRefused(_explain(code, broker.node_id))
             if not has_warned:
                 has_warned = True
-                _log.warning("the former life of broker %d is not over yet for the controller: waiting", broker.node_id)
+                _log.warning(
+                    "the controller takes the last incarnation of broker %d for alive: waiting for its session to end",
+                    broker.node_id,
+                )
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _registration(self) -> m.BrokerRegistrationRequest:

@@ -4,7 +4,7 @@ Invariants
 - The log starts at 0 or where a snapshot ends. If a crash left it ending before its newest snapshot, that replaces it:
   once it was read and found whole, not before.
 - What was flushed is there, or the log is not opened (`quorum_recovery`).
-- `history` says what the control records in the log say, cut or not.
+- `history` says what the control records in the log say, truncated or not.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class QuorumLog:
             write_recovery_point(self.disk, self.folder, self._recovery_point)
 
     def _lower_recovery_point(self, offset: int) -> None:
-        """Before the log is cut there."""
+        """Before the log is truncated there."""
         if offset < self._recovery_point:
             self._recovery_point = offset
             write_recovery_point(self.disk, self.folder, offset)

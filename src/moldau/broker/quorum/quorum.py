@@ -215,16 +215,16 @@ class MetadataQuorum:
         is_blank = self.files.is_new and not is_formatted(self._context.disk, self._config)
         self._raft.start(self._clock.monotonic_ms(), self.files.read_election_state(), is_blank=is_blank)
         if self._raft.voters.is_only(self._me):
-            self._settle()
+            self._carry_out_effects()
             FlushJob(self.log).run_and_finish()
             self.files.checkpoint_if_due()
-            self._settle()
+            self._carry_out_effects()
         self._is_opening = False
 
     def start(self) -> None:
         """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
         self._is_started = True
-        self._settle()
+        self._carry_out_effects()
         if self._raft.founding is not None:
             asyncio.get_running_loop().call_later(_FOUNDING_WARNING_SECONDS, self._warn_of_founding)
         if self._config.is_controller and not self._config.standalone and not self._config.voters:
@@ -260,7 +260,7 @@ class MetadataQuorum:
             return
         self._resigned = (raft.epoch, asyncio.get_running_loop().create_future())
         raft.resign(self._clock.monotonic_ms())
-        self._settle()
+        self._carry_out_effects()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RESIGN_WAIT_MS / 1000):
                 await self._resigned[1]
@@ -346,7 +346,7 @@ class MetadataQuorum:
                 await loop.run_in_executor(self._executor, job.run)
                 job.finish()
                 self.files.checkpoint_if_due()
-                self._settle()
+                self._carry_out_effects()
         except Exception as error:  # a log that may not be on disk is no ground for promises
             self._fail(error)
         finally:
@@ -371,12 +371,12 @@ class MetadataQuorum:
         if self._is_stopped:
             raise QuorumStopped("this node takes no part in the quorum: it stops, or the disk of its metadata failed")
         answer = question(self._clock.monotonic_ms())
-        self._settle()
+        self._carry_out_effects()
         if self._is_stopped:  # what the answer promises is not on disk
             raise QuorumStopped("the disk of this node's metadata failed")
         return answer
 
-    def _settle(self, due_ms: float | None = None) -> None:
+    def _carry_out_effects(self, due_ms: float | None = None) -> None:
         """`due_ms` is when a timer was due that called."""
         if self._is_stopped or self._is_settling:
             return
@@ -427,7 +427,7 @@ class MetadataQuorum:
     def _on_timer(self) -> None:
         due_ms, self._timer_at = self._timer_at, NEVER
         self._timer = None
-        self._settle(due_ms)
+        self._carry_out_effects(due_ms)
 
     def _run(self, effect: Effect) -> None:
         match effect:

@@ -1,11 +1,11 @@
 """What of the metadata log must be there: everything below its recovery point, which a small file beside it remembers.
 
-A crash may tear what was not flushed, and that is cut off. What was flushed was promised: a voter that starts with less
-than it promised takes part in losing what a majority had, and a broker that acts upon less takes its replicas for
-strays. So damage below the recovery point stops the start, before anything is cut, renamed or removed.
+A crash may tear what was not flushed, and that is truncated. What was flushed was promised: a voter that starts with
+less than it promised takes part in losing what a majority had, and a broker that acts upon less takes its replicas for
+strays. So damage below the recovery point stops the start, before anything is truncated, renamed or removed.
 
-Invariant: the recovery point on disk never lies beyond what was flushed, and is lowered before the log is cut below it.
-Apache Kafka does not know the file, and leaves it alone.
+Invariant: the recovery point on disk never lies beyond what was flushed, and is lowered before the log is truncated
+below it. Apache Kafka does not know the file, and leaves it alone.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotKeeper:
-    """Takes a snapshot when enough was committed since the last one, off the loop, and cuts the log behind it."""
+    """Takes a snapshot when enough was committed since the last one, off the loop, and drops the log behind it."""
 
     def __init__(self, files: QuorumLog, config: BrokerConfig, executor: Executor) -> None:
         self._files = files
@@ -115,15 +115,14 @@ class SnapshotDownload:
             self._snapshot = chunk.snapshot
             self._file = self._disk.open(self._part())
             self._file.truncate(0)
-        assert self._file is not None
-        assert chunk.snapshot == self._snapshot
-        assert chunk.position == self._file.size
+        if self._file is None or chunk.snapshot != self._snapshot or chunk.position != self._file.size:
+            raise CorruptSnapshot(f"a piece of snapshot {chunk.snapshot} came that does not follow what is there")
         self._file.append(chunk.data)
 
     def finish(self, snapshot: SnapshotId) -> Snapshot:
         """What it says. CorruptSnapshot, and nothing is left of it, unless it is whole: only then it gets its name."""
-        assert self._file is not None
-        assert snapshot == self._snapshot
+        if self._file is None or snapshot != self._snapshot:
+            raise CorruptSnapshot(f"snapshot {snapshot} is not the one that was fetched")
         try:
             content = read_snapshot(self._file.read(0, self._file.size), snapshot)
         except CorruptSnapshot:

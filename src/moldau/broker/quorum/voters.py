@@ -19,11 +19,11 @@ from moldau.raft.membership import (
     Add,
     Remove,
     Update,
+    VoterChange,
     VoterChangeRefused,
-    Wish,
     changeable,
     upgraded,
-    wish,
+    wanted_change,
     with_added,
     with_updated,
     without,
@@ -128,7 +128,7 @@ class VoterChanges:
     # -- as one who wants to join, or has moved
 
     def start(self) -> None:
-        self._asking = keep_going(asyncio.get_running_loop(), "asking for voters", self._ask_again_and_again)
+        self._asking = keep_going(asyncio.get_running_loop(), "asking for voters", self._keep_asking)
 
     async def stop(self) -> None:
         if self._asking is not None:
@@ -136,19 +136,19 @@ class VoterChanges:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._asking
 
-    async def _ask_again_and_again(self) -> None:
+    async def _keep_asking(self) -> None:
         interval = self._config.get_int("controller.quorum.fetch.timeout.ms") / 1000 / 2
         may_join = self._config.get_bool("controller.quorum.auto.join.enable")
         while True:
             await asyncio.sleep(interval)
-            wanted = wish(self._quorum.raft, self._quorum.raft.endpoints, may_join=may_join)
+            wanted = wanted_change(self._quorum.raft, self._quorum.raft.endpoints, may_join=may_join)
             if wanted is not None:
                 try:
                     await self._ask(wanted)
                 except Exception as error:
                     _log.info("%s was not answered: %s", wanted, error)
 
-    async def _ask(self, wanted: Wish) -> None:
+    async def _ask(self, wanted: VoterChange) -> None:
         quorum = self._quorum
         leader = quorum.leader_endpoint()
         if leader is None:
@@ -168,7 +168,7 @@ def _busy() -> VoterChangeRefused:
 
 
 def _request(
-    wanted: Wish, cluster_id: str, epoch: int, timeout_ms: int
+    wanted: VoterChange, cluster_id: str, epoch: int, timeout_ms: int
 ) -> m.AddRaftVoterRequest | m.RemoveRaftVoterRequest | m.UpdateRaftVoterRequest:
     match wanted:
         case Add(voter):

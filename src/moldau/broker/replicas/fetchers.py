@@ -1,7 +1,8 @@
 """Following leaders: one fetcher per leader (and `num.replica.fetchers`), each carrying many partitions.
 
 A fetcher is a loop around one Fetch at a time, in an incremental session, on a connection of its own. What the leader
-answers is sorted out by `moldau.replication.follower`; here it is carried out: append, cut, ask for offsets, pause.
+answers is sorted out by `moldau.replication.follower`; here it is carried out: append, truncate, ask for offsets,
+pause.
 
 Invariants
 - A follower's next fetch offset, by which the leader counts it, is the end of its log, and where the topic wants
@@ -27,7 +28,7 @@ from moldau.broker.supervision import keep_going
 from moldau.log.errors import LogError, OutOfDescriptors, StorageError, UnexpectedAppendOffset
 from moldau.log.flush import FlushJob
 from moldau.replication.follower import FollowedPartition, Next, decide, resume_offset, truncation_offset
-from moldau.replication.session import FetchPlan, FetchWish, FollowerSession, Key
+from moldau.replication.session import FetchFrom, FetchPlan, FollowerSession, Key
 from moldau.replication.throttle import ReplicationQuota, is_throttled
 from moldau.seams.network import Disconnected, RequestTimedOut
 from moldau.wire import ErrorCode, MalformedFrame
@@ -69,7 +70,7 @@ class _Followed:
     state: FollowedPartition
 
     @property
-    def wish(self) -> tuple[int, int, int, int]:
+    def position(self) -> tuple[int, int, int, int]:
         state = self.state
         return state.leader_epoch, state.fetch_offset, state.last_fetched_epoch, self.partition.log.log_start_offset
 
@@ -156,7 +157,7 @@ class _Fetcher:
         self.before_round: Callable[[], None] | None = None
         self.partitions: dict[Key, _Followed] = {}
         # What is asked for, and what of it must be looked at before the next request.
-        self._wishes: dict[Key, FetchWish] = {}
+        self._positions: dict[Key, FetchFrom] = {}
         self._dirty: dict[Key, None] = {}
         self._asked: dict[Key, None] = {}
         self._looked_at_all_ms = float("-inf")
@@ -211,11 +212,11 @@ class _Fetcher:
             self.before_round()
         wait_ms = self._update_wishes()
         endpoint = self._endpoint()
-        if endpoint is None or not self._wishes:
+        if endpoint is None or not self._positions:
             self._dirty.update(self._asked)
-            await self._pause(self._backoff_ms if self._wishes else wait_ms)
+            await self._pause(self._backoff_ms if self._positions else wait_ms)
             return
-        plan = self._session.plan(self._wishes, self._asked)
+        plan = self._session.plan(self._positions, self._asked)
         self.is_asking = True
         try:
             frame = await self._broker.channels.call(
@@ -269,15 +270,15 @@ class _Fetcher:
         for key in dirty:
             followed = self.partitions.get(key)
             if followed is None:
-                self._wishes.pop(key, None)
+                self._positions.pop(key, None)
                 continue
             ready_at_ms = followed.state.ready_at_ms
             if is_exceeded and not followed.state.is_in_sync and self._is_throttled(followed.partition):
                 ready_at_ms = now_ms + _THROTTLE_CHECK_MS
             if ready_at_ms <= now_ms:
-                self._wishes[key] = FetchWish(*followed.wish, max_bytes)
+                self._positions[key] = FetchFrom(*followed.position, max_bytes)
             else:
-                self._wishes.pop(key, None)
+                self._positions.pop(key, None)
                 self._dirty[key] = None
                 soonest_ms = min(soonest_ms, ready_at_ms)
         self._asked = dirty
@@ -298,15 +299,15 @@ class _Fetcher:
             session_epoch=plan.session_epoch,
         )
         topics: dict[bytes, list[m.FetchRequest.FetchPartition]] = {}
-        for (topic_id, index), wish in plan.wanted:
+        for (topic_id, index), position in plan.wanted:
             topics.setdefault(topic_id, []).append(
                 m.FetchRequest.FetchPartition(
                     index,
-                    wish.leader_epoch,
-                    wish.fetch_offset,
-                    wish.last_fetched_epoch,
-                    wish.log_start_offset,
-                    wish.max_bytes,
+                    position.leader_epoch,
+                    position.fetch_offset,
+                    position.last_fetched_epoch,
+                    position.log_start_offset,
+                    position.max_bytes,
                 )
             )
         request.topics = [
@@ -323,16 +324,16 @@ class _Fetcher:
     # -- what came back
 
     async def _take(self, frame: FetchedFrame) -> None:
-        cuts: list[tuple[_Followed, int]] = []
+        truncations: list[tuple[_Followed, int]] = []
         lost: list[_Followed] = []
         unflushed: list[Partition] = []
         for topic_id, results in frame.topics:
             assert isinstance(topic_id, bytes)
             for result in results:
                 key = (topic_id, result.partition)
-                followed, wish = self.partitions.get(key), self._wishes.get(key)
+                followed, position = self.partitions.get(key), self._positions.get(key)
                 self._dirty[key] = None
-                if followed is None or wish is None or followed.wish[:3] != wish[:3]:
+                if followed is None or position is None or followed.position[:3] != position[:3]:
                     continue  # the image moved on while the answer was on its way
                 step = decide(result.error_code, result.diverging_epoch)
                 if step is Next.APPEND:
@@ -341,12 +342,14 @@ class _Fetcher:
                 elif step is Next.TRUNCATE:
                     assert result.diverging_epoch is not None
                     log = followed.partition.log
-                    cuts.append((followed, truncation_offset(result.diverging_epoch, log.epochs, log.log_end_offset)))
+                    truncations.append(
+                        (followed, truncation_offset(result.diverging_epoch, log.epochs, log.log_end_offset))
+                    )
                 elif step is Next.FIND_OFFSET:
                     lost.append(followed)
                 else:
                     self._set_aside(followed, ErrorCode(result.error_code), is_over=step is Next.STOP)
-        self._cut(cuts)
+        self._truncate(truncations)
         if unflushed:
             await self._flush(unflushed)
         if lost:
@@ -365,7 +368,7 @@ class _Fetcher:
             # The log was opened longer than its checkpoint said, or ends within a batch of the leader's.
             followed.catch_up()
             if error.first_offset < state.fetch_offset <= error.last_offset:
-                self._cut([(followed, error.first_offset)])
+                self._truncate([(followed, error.first_offset)])
             return False
         except LogError as error:
             self._failed(followed, error)
@@ -393,23 +396,23 @@ class _Fetcher:
         else:
             followed.state.refused(self._broker.clock.monotonic_ms(), self._backoff_ms)
 
-    def _cut(self, cuts: Iterable[tuple[_Followed, int]]) -> None:
+    def _truncate(self, truncations: Iterable[tuple[_Followed, int]]) -> None:
         """Truncate: one checkpoint per dir for all of them."""
         offsets = {}
-        for followed, offset in cuts:
+        for followed, offset in truncations:
             log = followed.partition.log
             if log.is_offline:
                 followed.state.ready_at_ms = _NEVER
                 continue
-            _log.info("%r: cutting the log at %d, which ended at %d", followed.partition, offset, log.log_end_offset)
+            _log.info("%r: truncating the log to %d, which ended at %d", followed.partition, offset, log.log_end_offset)
             if offset < log.high_watermark:
                 _log.warning("%r: that is below the high watermark %d", followed.partition, log.high_watermark)
             offsets[log.topic_partition] = offset
         try:
             self._broker.logs.truncate(offsets)
         except LogError as error:
-            _log.error("cannot cut logs: %s", error)
-        for followed, _ in cuts:
+            _log.error("cannot truncate logs: %s", error)
+        for followed, _ in truncations:
             followed.catch_up()
 
     async def _flush(self, partitions: list[Partition]) -> None:
@@ -441,7 +444,7 @@ class _Fetcher:
                 continue
             resume = resume_offset(partition.log.log_end_offset, start, end)
             if not resume.start_over:
-                self._cut([(followed, resume.offset)])
+                self._truncate([(followed, resume.offset)])
                 continue
             _log.info("%r: starting over at %d, where the leader's log begins", partition, resume.offset)
             try:

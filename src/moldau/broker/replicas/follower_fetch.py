@@ -82,7 +82,7 @@ class FollowerFetch:
         for partition in self._changed:
             self._broker.replicas.wake(partition)
 
-    def settle(self, results: Iterable[tuple[Topic, FetchedPartition]]) -> None:
+    def note_sent(self, results: Iterable[tuple[Topic, FetchedPartition]]) -> None:
         """The answer leaves: partitions the follower has and knows all of are at rest from now on."""
         watch = self.watch
         if watch is None:

@@ -38,7 +38,7 @@ def log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogT
     """Where a cleaning of `log` would begin and end; `checkpoint` is where the last one ended."""
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        first_dirty = log.log_start_offset  # the log was cut since: begin again
+        first_dirty = log.log_start_offset  # the log was truncated since: begin again
     uncleanable = max(first_dirty, _first_uncleanable(log, first_dirty, now_ms))
     inactive = log.segments[:-1]
     limit = _from(log.segments, uncleanable)[0].base_offset

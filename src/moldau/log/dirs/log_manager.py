@@ -22,7 +22,7 @@ from moldau.log.dirs.log_dir import LogDir
 from moldau.log.dirs.opening import OpenedDir, OpenJob, OpenReport
 from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import LogError, OutOfDescriptors, StorageError
-from moldau.log.flush import FlushJob, FlushQueue
+from moldau.log.flush import FlushJob
 from moldau.log.jobs import CheckpointJob, Job, RemoveJob
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
@@ -98,7 +98,6 @@ class LogManager:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.cordoned: frozenset[str] = frozenset()  # dirs that get no new logs (KIP-1066)
-        self.flush_queue = FlushQueue()
         self._dirs_are_open = False
         self._removed_folders: list[tuple[int, str]] = []
         self._last_done_ms: dict[str, float] = {}
@@ -337,12 +336,6 @@ class LogManager:
         self._register(target, log)
         return log
 
-    def update_config(self, topic: str, config: LogConfig) -> None:
-        """New settings for a topic's logs, from the next append on."""
-        for (name, _), log in self.logs.items():
-            if name == topic:
-                log.config = config
-
     def delete(self, topic: str, partition: int) -> None:
         """Remove a partition: renamed now, its files removed later. One in a dir that is offline is forgotten; should
         the dir come back, it is a stray."""
@@ -441,7 +434,6 @@ class LogManager:
         settings = self.settings
         jobs: list[Job] = []
         chores: list[tuple[str, int, Callable[[], Iterable[Job]]]] = [
-            ("flushes that were asked for", 0, self.flush_queue.take),
             ("presence", settings.presence_check_interval_ms, self._check_presence),
             ("flush", settings.flush_scheduler_interval_ms, self._flush_jobs),
             *(

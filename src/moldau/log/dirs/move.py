@@ -5,7 +5,7 @@ thread, through handles of its own; `finish`, on the loop, copies what came in t
 the folders. If it is much, `finish` returns False and both are called again.
 
 Invariant: what takes the log's place is the same log, whatever was done to it meanwhile. While it is moved it is
-neither compacted nor cut in whole segments at its start. If it is cut at its end, so is the copy, before it grows
+neither compacted nor shortened by whole segments at its start. If it is truncated, so is the copy, before it grows
 again; what `run` read in that time does not count, for it read files that were being changed. All that is not in the
 batches (log start, epochs, producers, settings) is taken over in the last step. A log that was deleted, or made anew
 under its name, ends the move.
@@ -44,8 +44,8 @@ class MoveJob:
         self._folder = f"{target_dir}/{name}"
         self._future: PartitionLog | None = None
         self._failure: LogError | OSError | None = None  # of the last `run`
-        self._cut: int | None = None  # the copy is to be cut here before it goes on
-        log.take_cut()
+        self._truncation: int | None = None  # the copy is to be truncated here before it goes on
+        log.take_truncation()
         self._start = (log.segments[0].base_offset, log.log_start_offset)
         self._base_offset = -1  # of the segment that was copied last, and how far
         self._position = 0
@@ -63,21 +63,21 @@ class MoveJob:
             self._failure = error
 
     def _ready(self) -> PartitionLog:
-        """The copy, cut where the log was."""
+        """The copy, truncated where the log was."""
         future, log = self._future, self.log
         if future is None:
             future = self._future = open_log(
                 self._context, self._folder, log.topic, log.partition, log.config, topic_id=log.topic_id
             )
             future.truncate_fully_and_start_at(*self._start)
-        elif self._cut is not None:
-            if self._cut > future.segments[0].base_offset:
-                future.truncate_to(self._cut)
+        elif self._truncation is not None:
+            if self._truncation > future.segments[0].base_offset:
+                future.truncate_to(self._truncation)
                 self._find_place(future.log_end_offset)
             else:
                 future.truncate_fully_and_start_at(*self._start)
                 self._base_offset = -1
-        self._cut = None
+        self._truncation = None
         return future
 
     def _find_place(self, offset: int) -> None:
@@ -129,7 +129,7 @@ class MoveJob:
 
     def _learn_producers(self, future: PartitionLog, segment: Segment) -> None:
         """Compaction may have taken the batches of a producer and left it to the snapshots: the copy's snapshots must
-        know it too, for the day it is cut back to one of them."""
+        know it too, for the day it is truncated to one of them."""
         log = self.log
         if segment.base_offset not in list(log.snapshots.offsets):
             return
@@ -151,17 +151,17 @@ class MoveJob:
         """Whether the move is over, one way or the other: `error` tells. False: run and finish again."""
         future, log = self._future, self.log
         failure, self._failure = self._failure, None
-        self._note_cut()
+        self._note_truncation()
         if self.error is None and self._manager.logs.get(log.topic_partition) is not log:
             self.error = LogError(f"{log.folder} was deleted, or its dir failed, while it was moved")
         if self.error is None and failure is not None:
-            is_of_cut = self._cut is not None and future is not None and not future.is_offline
-            self.error = None if is_of_cut else failure
+            is_of_truncation = self._truncation is not None and future is not None and not future.is_offline
+            self.error = None if is_of_truncation else failure
         if self.error is not None or future is None:
             self._give_up()
             return True
         left = sum(segment.size for segment in log.segments if segment.base_offset >= self._base_offset)
-        if self._cut is not None or left - self._position > _LAST_STEP_BYTES:
+        if self._truncation is not None or left - self._position > _LAST_STEP_BYTES:
             return False
         try:
             self._copy(future)
@@ -175,10 +175,10 @@ class MoveJob:
         self._manager.end_move(log.topic_partition)
         return True
 
-    def _note_cut(self) -> None:
-        cut = self.log.take_cut()
-        if cut is not None:
-            self._cut = cut if self._cut is None else min(cut, self._cut)
+    def _note_truncation(self) -> None:
+        lowest = self.log.take_truncation()
+        if lowest is not None:
+            self._truncation = lowest if self._truncation is None else min(lowest, self._truncation)
             self._start = (self.log.segments[0].base_offset, self.log.log_start_offset)
 
     def _give_up(self) -> None:

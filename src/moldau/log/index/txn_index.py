@@ -79,13 +79,13 @@ class TxnIndex:
         """Forget entries whose marker is at or above `offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) < len(self.entries):
-            self._cut(kept)
+            self._keep_only(kept)
 
     def reset(self) -> None:
         if self.exists:
-            self._cut([])
+            self._keep_only([])
 
-    def _cut(self, kept: list[AbortedTxn]) -> None:
+    def _keep_only(self, kept: list[AbortedTxn]) -> None:
         if self._file is None:
             self._file = self._disk.open(self.path)
         self._file.truncate(len(kept) * _ENTRY.size)

@@ -1,8 +1,9 @@
-"""Opening a partition's folder: finish what a crash interrupted, cut what it tore, rebuild what it lost.
+"""Opening a partition's folder: finish what a crash interrupted, truncate what it tore, rebuild what it lost.
 
 After a clean shutdown nothing is read but the names and sizes of files and a few small ones: the recovery point is
-the log end. Otherwise every batch from the segment holding the recovery point on is checked, the log is cut at the
-first bad one, and the indexes of those segments are written anew. Segments before it were flushed with their indexes.
+the log end. Otherwise every batch from the segment holding the recovery point on is checked, the log is truncated at
+the first bad one, and the indexes of those segments are written anew. Segments before it were flushed with their
+indexes.
 
 What is bad: a batch that is not whole, whose CRC is wrong, or whose offsets go back. Offsets that are missing are not:
 compaction took them. Only where it is known that compaction leaves no gaps between segments (`gaps_are_losses`, see
@@ -122,7 +123,7 @@ class _Opening:
             self._epochs_from_batches(segments)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
-        self._epochs.settle(flushed=clean)
+        self._epochs.write_held(flushed=clean)
         return PartitionLog(
             self._context,
             self._folder,

@@ -124,7 +124,7 @@ def test_offsets_of_partitions_that_do_not_exist_are_not_committed(client: WireC
     assert fetched() == {(topic, 0): 5}
 
 
-def test_offset_fetch_1_does_not_say_nothing_when_it_is_refused(own_client: WireClient) -> None:
+def test_offset_fetch_1_does_not_write_no_op_when_it_is_refused(own_client: WireClient) -> None:
     """It has no place for an error of the group. Here: nobody coordinates it yet."""
     topic = m.OffsetFetchRequest.OffsetFetchRequestTopic("t", [0, 3])
     answer = own_client.ask(m.OffsetFetchRequest("nobody's", [topic]), 1)

@@ -324,7 +324,7 @@ class _Fetch:
     def respond(self) -> None:
         self._call.respond_payload(self.answer())
         if self._follower is not None:
-            self._follower.settle(self._results)
+            self._follower.note_sent(self._results)
 
     def answer(self) -> list[Buffer | FileRegion]:
         context = self._context

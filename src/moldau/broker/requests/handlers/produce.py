@@ -249,7 +249,7 @@ def _answer(
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
         else:
             call.slot.complete_nothing()
-    elif at_once and _are_settled(appended, acks):
+    elif at_once and _are_acknowledged(appended, acks):
         call.respond_payload([encode_produce_response(call.version, _by_topic(request, told))])
     else:
         outcomes = _by_topic(request, told)
@@ -298,7 +298,7 @@ def _is_lost(append: _Append) -> bool:
     return log.log_end_offset < required_offset or log.epochs.epoch_for_offset(required_offset - 1) != leader_epoch
 
 
-def _is_settled(append: _Append, acks: int) -> bool:
+def _is_acknowledged(append: _Append, acks: int) -> bool:
     """Whether the batch is where this `acks` wants it: on the disk if the topic demands a flush, on all replicas."""
     partition, required_offset, needs_flush, _ = append
     log = partition.log
@@ -307,15 +307,15 @@ def _is_settled(append: _Append, acks: int) -> bool:
     return acks != _ACKS_ALL or log.high_watermark >= required_offset
 
 
-def _are_settled(appended: list[_Append], acks: int) -> bool:
+def _are_acknowledged(appended: list[_Append], acks: int) -> bool:
     for each in appended:  # noqa: SIM110 - a generator costs more than most loops here
-        if not _is_settled(each, acks):
+        if not _is_acknowledged(each, acks):
             return False
     return True
 
 
 class _DelayedProduce:
-    """Waits until every batch is settled, or the request's timeout."""
+    """Waits until every batch can be acknowledged, or the request's timeout."""
 
     __slots__ = ("_acks", "_appended", "_broker", "_call", "_outcomes")
 
@@ -327,7 +327,7 @@ class _DelayedProduce:
         self._appended = appended
 
     def is_ready(self) -> bool:
-        return all(_is_settled(each, self._acks) or _is_lost(each) for each in self._appended)
+        return all(_is_acknowledged(each, self._acks) or _is_lost(each) for each in self._appended)
 
     def on_complete(self, expired: bool) -> None:
         errors: dict[tuple[bytes, int], ErrorCode] = {}
@@ -335,7 +335,7 @@ class _DelayedProduce:
             partition = append[0]
             if _is_lost(append):
                 errors[partition.key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif not _is_settled(append, self._acks):
+            elif not _is_acknowledged(append, self._acks):
                 errors[partition.key] = ErrorCode.REQUEST_TIMED_OUT
             elif self._acks == _ACKS_ALL and not partition.had_enough_replicas:
                 errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
