@@ -13,7 +13,15 @@ from tests.support.broker_process import BrokerProcess
 from tests.toolkit.killing import check_journals, check_order, run_killing
 
 FOLDER = Path(__file__).parents[1] / "toolkit"
-FILES = ["test_app.py", "test_rebalances.py", "test_producer.py", "test_tools.py", "test_bad_luck.py"]
+FILES = [
+    "test_app.py",
+    "test_rebalances.py",
+    "test_producer.py",
+    "test_tools.py",
+    "test_bad_luck.py",
+    "test_commit_modes.py",
+    "test_running.py",
+]
 
 
 @pytest.mark.timeout(600)

@@ -426,6 +426,71 @@ def test_a_breaker_pauses_before_everything_dies(bootstrap: str, fresh: Fresh) -
     asyncio.run(main())
 
 
+def test_a_breaker_may_slow_the_handler(bootstrap: str, fresh: Fresh) -> None:
+    orders = fresh("orders")
+    app = App(fresh("billing"))
+    is_broken, calls = True, 0
+    breaker = Breaker(consecutive=3, action="slow", pause="30s")
+
+    @app.handler(orders, workers=4, order="none", retry=Retry(now=0), dead_letter=True, breaker=breaker)
+    async def bill(order: Order) -> None:
+        nonlocal calls
+        calls += 1
+        if is_broken:
+            raise ConnectionError("the database is away")
+
+    async def main() -> None:
+        nonlocal is_broken
+        async with TestApp(app, bootstrap_servers=bootstrap) as test:
+            for number in range(30):
+                app.send(orders, Order(str(number)))
+            await test.idle()
+            at_first = calls
+            assert 3 <= at_first <= 3 + 4, "what was running when it became too much ends"
+            for more in range(1, 4):
+                await test.advance("30s")
+                assert calls == at_first + more, "one at a time"
+            assert len(await test.dead_letters(orders)) == calls, "and what dies is set aside"
+            is_broken = False
+            await test.advance("30s")
+            assert app.describe()["handlers"][0]["handled"] == 30 - at_first - 3
+            assert not app.describe()["handlers"][0]["is_breaker_open"]
+
+    asyncio.run(main())
+
+
+def test_retries_have_their_turn_while_there_is_a_backlog(bootstrap: str, fresh: Fresh) -> None:
+    """A handler that never catches up would leave its retries waiting for as long."""
+    orders = fresh("orders")
+    app = App(fresh("billing"))
+    seen: list[str] = []
+    more = True
+
+    @app.handler(orders, workers=1, order="none", retry=Retry(now=0, later=["1s"]))
+    async def bill(order: Order) -> None:
+        nonlocal more
+        seen.append(order.id)
+        if order.id == "bad" and seen.count("bad") == 1:
+            raise ValueError("once")
+        if order.id == "bad":
+            more = False
+        elif more:
+            app.send(orders, Order("next"))  # there is always one more
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with TestApp(app, bootstrap_servers=bootstrap) as test:
+            await test.send(orders, Order("bad"))
+            for _ in range(2_000):
+                app.send(orders, Order("next"))
+            await until(lambda: app.describe()["handlers"][0]["retried"] == 1)
+            test.time.advance(2_000)
+            await until(lambda: seen.count("bad") == 2)
+            await test.idle()
+
+    asyncio.run(main())
+
+
 def test_a_breaker_may_stop_the_app(bootstrap: str, fresh: Fresh) -> None:
     orders = fresh("orders")
     app = App(fresh("billing"))
@@ -470,9 +535,10 @@ def test_several_types_on_one_topic(bootstrap: str, fresh: Fresh) -> None:
     asyncio.run(main())
 
 
-def test_an_oversized_result_is_a_failure_of_its_record(bootstrap: str, fresh: Fresh) -> None:
+@pytest.mark.parametrize("too_large_for", ["the producer", "the topic"])
+def test_an_oversized_result_is_a_failure_of_its_record(bootstrap: str, fresh: Fresh, too_large_for: str) -> None:
     orders, bills = fresh("orders"), fresh("bills")
-    app = App(fresh("billing"))
+    app = App(fresh("billing"), producer={"message.max.bytes": 5_000_000} if too_large_for == "the topic" else {})
 
     @app.handler(orders, retry=Retry(now=0), dead_letter=True, to=bills)
     async def bill(order: Order) -> bytes:

@@ -13,7 +13,19 @@ from confluent_kafka.admin import AdminClient
 
 from moldau.testing import Broker
 from moldau.testing.ports import free_ports
-from moldau.toolkit import App, Avro, HandlerFailed, Limits, Registry, Retry, TestApp
+from moldau.toolkit import (
+    App,
+    Avro,
+    FromKey,
+    HandlerFailed,
+    Limits,
+    Message,
+    Producer,
+    Registry,
+    Retry,
+    TestApp,
+)
+from moldau.toolkit.reading import read_topic
 from tests.toolkit.killing import make_topic
 from tests.toolkit.test_codecs import SCHEMA, FakeRegistry, Order, registry, registry_server  # noqa: F401  fixtures
 from tests.toolkit.waiting import until
@@ -53,6 +65,185 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
         await until(lambda: app.describe()["handlers"][0]["dead"] == 1)
         await app.stop()
         await asyncio.to_thread(broker.stop)
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("session_ms", [1_000, 60_000])
+def test_a_broker_that_is_away_for_longer_than_anything_waits(tmp_path: Path, session_ms: int) -> None:
+    """An hour, in small: longer than the producer's patience and every retry would take, and longer than a session.
+
+    Results and dead letters that cannot be sent are no failures of their records: these wait.
+    """
+    data = str(tmp_path / "data")
+    (port,) = free_ports(1)
+    app = App(
+        "reader",
+        bootstrap_servers=f"127.0.0.1:{port}",
+        auto_offset_reset="earliest",
+        commit_every="50ms",
+        consumer={"session.timeout.ms": session_ms, "heartbeat.interval.ms": 300},
+        producer={"message.timeout.ms": 300, "linger.ms": 0},
+    )
+    seen: list[int] = []
+    lost: list[Any] = []
+    app.on_lost(lost.append)
+    is_away = asyncio.Event()
+
+    @app.handler("numbers", workers=16, order="none", retry=Retry(now=1, backoff="1ms"), dead_letter=True, to="results")
+    async def handle(number: int) -> int:
+        seen.append(number)
+        if number >= 10:
+            await is_away.wait()
+        if number == 12:
+            raise ValueError("no good")
+        return number
+
+    async def main() -> None:
+        settings = {"group.min.session.timeout.ms": "100"}
+        broker = await asyncio.to_thread(Broker(settings, data_dir=data, port=port).start)
+        await asyncio.to_thread(make_topic, app.bootstrap_servers, "numbers", 1)
+        await asyncio.to_thread(make_topic, app.bootstrap_servers, "results", 1)
+        outside = Producer(app.bootstrap_servers)
+        await app.start()
+        for number in range(15):
+            await outside.send("numbers", number)
+        await until(lambda: set(seen) == set(range(15)))
+        await asyncio.to_thread(broker.stop)
+        failed_before = app.producer.counters.failed
+        is_away.set()
+        # Results were given up by the client and are tried on; or the session is over, and the client says so.
+        await until(lambda: lost or app.producer.counters.failed >= failed_before + 20)
+        if session_ms > 50_000:
+            assert not lost
+            assert app.describe()["handlers"][0]["failed"] == 2, "but for the one that failed, and was tried again"
+        assert app.failure is None
+        broker = await asyncio.to_thread(Broker(settings, data_dir=data, port=port).start)
+        await asyncio.to_thread(lambda: outside.send("numbers", 15).result(40))
+        await until(lambda: 15 in seen)
+        config = {"bootstrap.servers": app.bootstrap_servers}
+
+        async def results() -> set[int]:
+            found = await asyncio.to_thread(lambda: list(read_topic(config, "results")))
+            return {int.from_bytes(message.value() or b"", "big") for message in found}
+
+        while await results() != set(range(16)) - {12}:
+            await asyncio.sleep(0.05)
+        letters = await asyncio.to_thread(lambda: list(read_topic(config, "numbers-dlt")))
+        assert {message.value() for message in letters} == {(12).to_bytes(8, "big")}, "only what failed is dead"
+        await app.stop()
+        await asyncio.to_thread(outside.close)
+        await asyncio.to_thread(broker.stop)
+
+    asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
+def test_a_topic_that_vanishes_and_comes_back(bootstrap: str, fresh: Fresh, caplog: pytest.LogCaptureFixture) -> None:
+    """The app goes on with its other topics, says so, and reads the new one from its start, `latest` or not."""
+    topic, other, group = fresh("numbers"), fresh("other"), fresh("group")
+    app = App(
+        group,
+        bootstrap_servers=bootstrap,
+        commit_every="20ms",
+        consumer={"topic.metadata.refresh.interval.ms": 300, "allow.auto.create.topics": False},
+    )
+    seen: list[tuple[str, int]] = []
+
+    @app.handler(topic, other)
+    async def handle(number: int, message: Message) -> None:
+        seen.append((message.topic, number))
+
+    async def main() -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        for name in (topic, other):
+            await asyncio.to_thread(make_topic, bootstrap, name, 1)
+        await app.start()
+        await until(lambda: len(app.groups[0].assignment) == 2)
+        await app.send(topic, 1)
+        await app.send(other, 2)
+        await until(lambda: sorted(seen) == sorted([(topic, 1), (other, 2)]))
+        for future in admin.delete_topics([topic]).values():
+            await asyncio.to_thread(future.result, 20)
+        await until(lambda: app.groups[0].assignment == [(other, 0)])
+        await app.send(other, 3)
+        await until(lambda: (other, 3) in seen)
+        await asyncio.to_thread(make_topic, bootstrap, topic, 1)
+        outside = Producer(bootstrap)
+        for number in (4, 5, 6):
+            await asyncio.to_thread(lambda n: outside.send(topic, n).result(40), number)
+        await asyncio.to_thread(outside.close)
+        await until(lambda: {(topic, 4), (topic, 5), (topic, 6)} <= set(seen))
+        await app.stop()
+        assert app.failure is None
+        assert seen.count((topic, 4)) == 1
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_storm_of_rebalances(bootstrap: str, fresh: Fresh, strategy: str) -> None:
+    """Members come and go without a pause while records come: none is lost, no key is at work twice at once."""
+    topic, group = fresh("numbers"), fresh("group")
+    make_topic(bootstrap, topic, 6)
+    done: dict[str, list[int]] = {}
+    working: set[str] = set()
+
+    def member() -> App:
+        app = App(
+            group,
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="earliest",
+            commit_every="20ms",
+            revoke_within="20s",
+            consumer={"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 100},
+        )
+
+        @app.handler(topic, workers=8)
+        async def handle(number: int, key: Annotated[str, FromKey()]) -> None:
+            assert key not in working
+            working.add(key)
+            await asyncio.sleep(0.002)
+            working.discard(key)
+            done.setdefault(key, []).append(number)
+
+        return app
+
+    async def main() -> None:
+        keys = [f"k{number}" for number in range(30)]
+        steady = member()
+        await steady.start()
+        count = 0
+        stop = asyncio.Event()
+
+        async def send() -> None:
+            nonlocal count
+            while not stop.is_set():
+                for key in keys:
+                    steady.send(topic, count, key=key)
+                count += 1
+                await asyncio.sleep(0.02)
+
+        async def come_and_go() -> None:
+            for _ in range(5):
+                app = member()
+                await app.start()
+                group = app.groups[0]
+                await until(lambda group=group: group.assignment)  # type: ignore[misc]  # bound now, not later
+                await app.stop()
+                assert app.failure is None
+
+        sending = asyncio.create_task(send())
+        await asyncio.gather(come_and_go(), come_and_go())
+        stop.set()
+        await sending
+        await until(lambda: len(done) == 30 and all(set(numbers) == set(range(count)) for numbers in done.values()))
+        await steady.stop()
+        for numbers in done.values():
+            assert numbers == list(range(count)), "in order, and once: everybody left in peace"
 
     asyncio.run(main())
 

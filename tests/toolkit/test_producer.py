@@ -187,6 +187,54 @@ def test_the_spool_keeps_order_over_an_outage_and_a_restart(tmp_path: Path) -> N
     assert headers[:2] == [("h", None), ("i", b"\x00")]
 
 
+def test_the_spool_is_emptied_in_batches_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    address, count = f"127.0.0.1:{port}", 1_800
+    alerts: list[str] = []
+    batches: list[int] = []
+    send = Producer.send_past_spool
+
+    def counted(self: Producer, records: Any, closing: threading.Event) -> Any:
+        batches.append(len(records))
+        return send(self, records, closing)
+
+    monkeypatch.setattr(Producer, "send_past_spool", counted)
+    with Broker(data_dir=str(tmp_path / "data"), port=port):
+        make_topic(address, "orders", 3)
+    config = {"message.timeout.ms": 300, "reconnect.backoff.max.ms": 200, "linger.ms": 0}
+    spool = Spool(tmp_path / "spool", alert=lambda what, _: alerts.append(what), pause_s=0.05)
+    made = Producer(address, config=config, spool=spool)
+    assert made.send("orders", (0).to_bytes(4, "big"), key=b"k").result(40).is_spooled
+    for number in range(1, count):
+        made.send("orders", number.to_bytes(4, "big"), key=f"k{number % 7}".encode())
+    with Broker(data_dir=str(tmp_path / "data"), port=port):
+        wait_for(lambda: "off" in alerts)
+        made.close()
+        found = list(read_topic({"bootstrap.servers": address}, "orders"))
+    assert len(found) == count
+    by_partition: dict[int, list[int]] = {}
+    for message in sorted(found, key=lambda each: each.offset() or 0):
+        by_partition.setdefault(message.partition() or 0, []).append(int.from_bytes(message.value() or b"", "big"))
+    assert all(numbers == sorted(numbers) for numbers in by_partition.values())
+    assert max(batches) > 100
+
+
+def test_what_the_cluster_refuses_holds_up_nothing_else(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    alerts: list[tuple[str, Any]] = []
+    config = {"message.timeout.ms": 300, "reconnect.backoff.max.ms": 200, "message.max.bytes": 3_000_000}
+    spool = Spool(tmp_path / "spool", alert=lambda what, more: alerts.append((what, more)), pause_s=0.05)
+    made = Producer(f"127.0.0.1:{port}", config=config, spool=spool)
+    for value in (b"before", bytes(2_000_000), b"after"):
+        assert made.send("orders", value).result(40).is_spooled
+    with Broker(data_dir=str(tmp_path / "data"), port=port):
+        wait_for(lambda: any(what == "off" for what, _ in alerts))
+        assert values(f"127.0.0.1:{port}", "orders") == [b"before", b"after"]
+        assert [topic for topic, _ in spool.refused()] == ["orders"]
+        made.close()
+    assert [what for what, _ in alerts] == ["on", "refused", "off"]
+
+
 def test_a_full_spool_says_so_and_drops_nothing(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     alerts: list[str] = []

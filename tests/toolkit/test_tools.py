@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,26 +124,50 @@ def test_the_story_of_a_message(bootstrap: str, fresh: Fresh) -> None:
     assert "nothing is noted" in moldau(bootstrap, "trace", "unknown", "--topic", topic, code=1)
 
 
-def test_opentelemetrys_context_travels(bootstrap: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the library, which is not among our dependencies."""
-    orders, bills = fresh("orders"), fresh("bills")
-    propagate = types.SimpleNamespace(inject=lambda carrier: carrier.update(traceparent="00-abc-def-01"))
-    monkeypatch.setitem(sys.modules, "opentelemetry", types.SimpleNamespace(propagate=propagate))
+def test_opentelemetrys_context_travels(bootstrap: str, fresh: Fresh) -> None:
+    """From the span around a send, through the handler's own span, to the span's id in what the handler sends."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    tracer = TracerProvider().get_tracer("test")
+    orders, bills, others = fresh("orders"), fresh("bills"), fresh("others")
     app = App(fresh("billing"), interceptors=[OpenTelemetry()])
+    spans: dict[str, tuple[int, int, int | None]] = {}
 
     @app.handler(orders, to=bills)
     async def bill(order: Order) -> bytes:
+        with tracer.start_as_current_span("bill") as span:
+            context, parent = span.get_span_context(), getattr(span, "parent", None)
+            spans[order.id] = (context.trace_id, context.span_id, parent.span_id if parent is not None else None)
+            await app.send(others, order.id)
         return b"billed"
 
     async def main() -> None:
         async with TestApp(app, bootstrap_servers=bootstrap) as test:
-            await test.send(orders, Order("x"), headers={"traceparent": "00-own-own-01"})
+            with tracer.start_as_current_span("order") as span:
+                outer = span.get_span_context()
+                await test.send(orders, Order("x"))
             await test.send(orders, Order("y"))
             await test.idle()
-            sent = [record.header("traceparent") for record in await test.records(bills)]
-            assert sent == [b"00-own-own-01", b"00-abc-def-01"]
+            assert spans["x"][0] == outer.trace_id
+            assert spans["x"][2] == outer.span_id
+            assert spans["y"][0] != outer.trace_id, "what was sent outside of a span begins its own"
+            assert spans["y"][2] is None
+            (first, second) = await test.records(others)
+            for record, name in ((first, "x"), (second, "y")):
+                trace_id, span_id, _ = spans[name]
+                assert (record.header("traceparent") or b"").startswith(f"00-{trace_id:032x}-{span_id:016x}-".encode())
+            (first, second) = await test.records(bills)
+            of_the_order = f"00-{outer.trace_id:032x}-{outer.span_id:016x}-".encode()
+            assert (first.header("traceparent") or b"").startswith(of_the_order)
+            assert second.header("traceparent") is None
 
     asyncio.run(main())
+
+
+def test_without_opentelemetry_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ToolkitError, match="install opentelemetry-api"):
+        OpenTelemetry()
 
 
 def samples(*pairs: tuple[int, int]) -> list[Sample]:

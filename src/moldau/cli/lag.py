@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, kafka_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.table import Table
 
@@ -51,17 +52,34 @@ def lag(
         _watch(monitor.measure, every)
 
 
-def _watch(measure: object, every: float) -> None:
+def _watch(measure: Callable[[], list[PartitionLag]], every: float) -> None:
+    """Until Ctrl-C. In place on a terminal, table after table elsewhere; a cluster that is away is waited for."""
+    from rich.console import Console
     from rich.live import Live
 
-    assert callable(measure)
-    with Live(_table(measure()), auto_refresh=False) as live:
-        try:
+    console = Console()
+    try:
+        if not console.is_terminal:
             while True:
+                _try(lambda: _show(measure()))
+                sys.stdout.flush()
                 time.sleep(every)
-                live.update(_table(measure()), refresh=True)
-        except KeyboardInterrupt:
-            return
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                _try(lambda: live.update(_table(measure()), refresh=True))
+                time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+def _try(look: Callable[[], None]) -> None:
+    from confluent_kafka import KafkaException
+
+    try:
+        look()
+    except (KafkaException, TimeoutError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+        typer.echo(f"moldau: {reason}; trying on", err=True)
 
 
 def _show(states: Sequence[PartitionLag]) -> None:

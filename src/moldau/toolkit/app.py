@@ -150,6 +150,7 @@ class App:
         `once` is the innermost wrapper of the call: a database transaction (`moldau.toolkit.db.Store`, …).
         """
         names, patterns = split_topics(topics)
+        outer = [] if batch is not None else [each.around for each in self._interceptors if hasattr(each, "around")]
         options = Options(
             workers,
             order,
@@ -161,7 +162,7 @@ class App:
             milliseconds(timeout) if timeout is not None else None,
             to,
             limits or Limits(),
-            tuple(around),
+            (*outer, *around),
             once,
         )
 

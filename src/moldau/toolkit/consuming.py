@@ -364,8 +364,8 @@ class ConsumerThread:
         except KafkaException as error:
             self._say(f"no broker answers ({error.args[0].str()}); trying on")
             return False
-        if not self._subscribed:
-            self._known_topics = found
+        # One that vanished is new when it is there again.
+        self._known_topics = self._known_topics & found if self._subscribed else found
         wanted = self._topics(found)
         if wanted and set(wanted) != set(self._subscribed):
             self._consumer.subscribe(
@@ -514,6 +514,7 @@ class ConsumerThread:
             )
             self._jump(where, self.offsets_at({where: positions.BEGINNING})[where])
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            self._known_topics -= {where[0]}
             self._say(f"{where[0]} does not exist (any more); it is read as soon as it does")
         else:
             self._say(error.str())

@@ -63,19 +63,22 @@ class Batch:
 class Breaker:
     """Too much dies when `consecutive` records do in a row, or `ratio` of the last `window`.
 
-    Then the handler pauses (and tries one record after `pause`), or the app stops. The record that was too much is
-    not dead-lettered: it is tried again.
+    Then the handler pauses (and tries one record after `pause`), or the app stops; the record that was too much is not
+    dead-lettered: it is tried again. Or the handler slows: it takes one record at a time with `pause` between two, and
+    what dies goes on to the dead letters. The first record that lives ends it.
     """
 
     consecutive: int = 20
     ratio: float = 0.5
     window: int = 100
-    action: Literal["pause", "stop"] = "pause"
+    action: Literal["pause", "slow", "stop"] = "pause"
     pause: Duration = "30s"
 
     def __post_init__(self) -> None:
         if self.consecutive < 1 or self.window < 1 or not 0 < self.ratio <= 1:
             raise SetupError("Breaker: consecutive and window are at least 1, and ratio is above 0 and at most 1")
+        if self.action not in ("pause", "slow", "stop"):
+            raise SetupError(f'Breaker(action={self.action!r}): one of "pause", "slow", "stop"')
         milliseconds(self.pause)
 
 
@@ -156,7 +159,7 @@ class BreakerState:
         self._note(died=False)
 
     def allows_death(self, now_ms: float) -> bool:
-        """Whether one more may die. If not, the breaker is open from now on."""
+        """Whether one more may die. If too many did, the breaker is open from now on."""
         self.consecutive += 1
         self._note(died=True)
         settings = self.settings
@@ -168,7 +171,7 @@ class BreakerState:
             self.consecutive = 0
             self._last.clear()
             self._deaths = 0
-            return False
+            return settings.action == "slow"
         return True
 
     def may_start(self, now_ms: float, running: int) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.toolkit import letters
 from moldau.toolkit.batching import run_batch
-from moldau.toolkit.errors import CircuitOpen, HandlerFailed, RegistryAway, SchemaMissing, Undecodable
+from moldau.toolkit.errors import CircuitOpen, HandlerFailed, RegistryAway, SchemaMissing, SendFailed, Undecodable
 from moldau.toolkit.handling import Dispatch, arguments
 from moldau.toolkit.message import Message, headers_of
 from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after_failure
@@ -111,6 +111,7 @@ class HandlerRuntime:
         self._timer: tuple[float, Cancellable] | None = None
         self._is_over = False
         self._is_wrapped = bool(spec.options.around) or spec.options.once is not None
+        self._turn = 0
         self._only_call: Callable[[Any], Awaitable[Any]] = _nothing
         self.on_idle: Callable[[], None] = lambda: None
 
@@ -222,6 +223,8 @@ class HandlerRuntime:
             count += 1
             if not count % _LOOK_EVERY:
                 now = monotonic_ms()
+                if any(lane.scheduler.ready_count(now) for lane in self.lanes[1:]):
+                    return  # those have their turn, however long the queue is here
                 if loop.time() - began > _SLICE_S:
                     await asyncio.sleep(0)
                     began = loop.time()
@@ -284,7 +287,10 @@ class HandlerRuntime:
         now = self.around.time.monotonic_ms()
         if self.breaker is not None and not self.breaker.may_start(now, self.running):
             return None
-        for lane in self.lanes:
+        for _ in self.lanes:
+            # In turn: a long queue at the handler's topics is no reason to leave retries waiting, nor the reverse.
+            self._turn = (self._turn + 1) % len(self.lanes)
+            lane = self.lanes[self._turn]
             if self.options.batch is not None:
                 batch = self._take_batch(lane, now)
                 if batch:
@@ -457,7 +463,17 @@ class HandlerRuntime:
         to = self.options.to
         assert to is not None
         record = self.around.producer.encode(to, result, None, _carried(entry))
-        await self.around.producer.send_record(type(record)(to, record.value, entry.key, record.headers))
+        while True:
+            try:
+                await self.around.producer.send_record(type(record)(to, record.value, entry.key, record.headers))
+            except SendFailed as error:
+                if not error.is_retriable or not entry.part.alive:
+                    raise
+                # The cluster is away, which is no fault of the record: it waits, and is no failure.
+                log.warning("%s; trying on", error)
+                await asyncio.sleep(0.5)
+            else:
+                return
 
     # By hand.
 

@@ -228,6 +228,7 @@ class Producer:
         self._codecs = _Codecs()
         self._closing = threading.Event()
         self._pending = 0
+        self._patient_client: Client | None = None  # for what the spool holds
         self.counters = Counters()
         self._counts: dict[str, tuple[float, int]] = {}
         try:
@@ -328,7 +329,8 @@ class Producer:
             self._codecs.by_type[topic, part, kind] = found
         return found
 
-    def _produce(self, delivery: Delivery) -> None:
+    def _produce(self, delivery: Delivery, client: Client | None = None) -> None:
+        client = client or self._client
         record = delivery.record
         partition = record.partition
         if partition is None and self._partitioner is not None:
@@ -337,7 +339,7 @@ class Producer:
         deadline = time.monotonic() + self._max_block_s
         while True:
             try:
-                self._client.produce(
+                client.produce(
                     record.topic,
                     record.value,
                     record.key,
@@ -353,7 +355,10 @@ class Producer:
                         f"{record.topic}: the send buffer stayed full for {self._max_block_s:g} s: await what you send",
                         is_retriable=True,
                     ) from error
-                time.sleep(0.001)  # another thread empties the buffer
+                if client is self._client:
+                    time.sleep(0.001)  # another thread empties the buffer
+                else:
+                    client.poll(0.001)
             except KafkaException as error:
                 raise _failure(record.topic, error.args[0]) from error
             else:
@@ -400,15 +405,37 @@ class Producer:
                     log.exception("an interceptor failed in on_acknowledgement")
         delivery.complete(receipt, error)
 
-    def send_past_spool(self, record: Record, closing: threading.Event) -> Receipt:
-        """Send a record of the spool, and wait; for the spool's own thread."""
-        delivery = Delivery(record, threading.Lock())
-        self._produce(delivery)
-        self._client.flush(0)
-        while not closing.is_set():
-            with contextlib.suppress(TimeoutError):
-                return delivery.result(0.1)
-        raise SendFailed("the producer is being closed", is_retriable=True)
+    def send_past_spool(self, records: Sequence[Record], closing: threading.Event) -> list[SendFailed | None]:
+        """Send records of the spool in their order, and wait; for the spool's own thread.
+
+        Returns how each ended; fewer, if the producer is being closed or one could not be handed to the client.
+        """
+        if self._patient_client is None:
+            # It has no deadline: a record given up while the next is on its way would lose its place.
+            never = {"message.timeout.ms": 0}
+            config = {name: value for name, value in self._config.items() if name != "delivery.timeout.ms"} | never
+            self._patient_client = Client(config, logger=log)
+        client = self._patient_client
+        deliveries: list[Delivery] = []
+        failed: SendFailed | None = None
+        for record in records:
+            delivery = Delivery(record, threading.Lock())
+            try:
+                self._produce(delivery, client)
+            except SendFailed as error:
+                failed = error
+                break
+            deliveries.append(delivery)
+        while not all(delivery.is_done for delivery in deliveries) and not closing.is_set():
+            client.poll(0.1)
+        ended = list(itertools.takewhile(lambda delivery: delivery.is_done, deliveries))
+        outcomes = [delivery.error for delivery in ended]
+        if failed is not None and len(ended) == len(deliveries):
+            outcomes.append(failed)
+        if len(outcomes) < len(records) or any(error is not None and error.is_retriable for error in outcomes):
+            client.purge(in_queue=True, in_flight=True)
+            self._patient_client = None  # what comes next begins anew
+        return outcomes
 
     def partition_count(self, topic: str) -> int:
         """How many partitions there are; asked again every half minute. Blocks the first time."""

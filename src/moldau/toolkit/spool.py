@@ -4,8 +4,9 @@
 every record goes there, so that order is kept, until all of it has been sent. A restart goes on where it was left.
 
 Invariants: a record is in the file before its send is answered (`Receipt.is_spooled`). Records leave in the order of
-their sends, one acknowledged before the next. When the room is used up, `SpoolFull` is raised at the call: nothing is
-dropped. A crash between acknowledgement and deletion sends a record twice, never zero times.
+their sends, a batch acknowledged before the next; within a batch the idempotent client, which here never gives up a
+record, keeps the order of each partition. When the room is used up, `SpoolFull` is raised at the call: nothing is
+dropped. A crash between acknowledgement and deletion sends a batch twice, in its order, never zero times.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moldau.toolkit.errors import SendFailed, SetupError, SpoolFull
+from moldau.toolkit.errors import SetupError, SpoolFull
 
 if TYPE_CHECKING:
     from moldau.toolkit.sending import Delivery, Producer, Record
@@ -35,6 +36,8 @@ CREATE TABLE IF NOT EXISTS spool (
     key BLOB, value BLOB, headers TEXT NOT NULL, size INTEGER NOT NULL, refused TEXT
 )"""
 _OVERHEAD = 64
+_BATCH_RECORDS = 500
+_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Spool:
@@ -158,44 +161,52 @@ class Spool:
             while not self._closing.is_set():
                 with self._lock:
                     is_waiting = bool(self._numbers)  # direct sends that may still come back, in front of others
-                    row = None if is_waiting else self._first()
-                    if row is None and not is_waiting:
+                    rows = [] if is_waiting else self._first_rows()
+                    if not rows and not is_waiting:
                         self.is_on = False
                         self._tell("off", {})
                         return
-                if row is None or not self._send(row):
+                if not rows or not self._send(rows):
                     self._closing.wait(self._pause_s)
         except sqlite3.Error as error:
             log.exception("the spool cannot be read")
             self._tell("broken", {"error": str(error)})
 
-    def _first(self) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = self._database.execute(
+    def _first_rows(self) -> list[tuple[Any, ...]]:
+        found = self._database.execute(
             'SELECT number, topic, "partition", timestamp_ms, key, value, headers, size FROM spool '
-            "WHERE refused IS NULL ORDER BY number LIMIT 1"
-        ).fetchone()
-        return row
+            "WHERE refused IS NULL ORDER BY number LIMIT ?",
+            (_BATCH_RECORDS,),
+        )
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        for row in found:
+            rows.append(row)
+            size += row[-1]
+            if size >= _BATCH_BYTES:
+                break
+        return rows
 
-    def _send(self, row: tuple[Any, ...]) -> bool:
-        from moldau.toolkit.sending import Record
-
-        number, topic, partition, timestamp_ms, key, value, headers, size = row
-        pairs = [(name, bytes.fromhex(data) if data is not None else None) for name, data in json.loads(headers)]
-        try:
-            self._producer.send_past_spool(Record(topic, value, key, pairs, partition, timestamp_ms), self._closing)
-        except SendFailed as error:
-            if error.is_retriable:
-                return False
-            with self._lock:
-                self._database.execute("UPDATE spool SET refused = ? WHERE number = ?", (str(error), number))
-                self.count -= 1
-            self._tell("refused", {"topic": topic, "error": str(error)})
-            return True
+    def _send(self, rows: list[tuple[Any, ...]]) -> bool:
+        """Send them in their order; False if some could not be sent now."""
+        outcomes = self._producer.send_past_spool([_record(row) for row in rows], self._closing)
+        is_done = len(outcomes) == len(rows)
         with self._lock:
-            self._database.execute("DELETE FROM spool WHERE number = ?", (number,))
-            self.count -= 1
-            self.bytes -= size
-        return True
+            self._database.execute("BEGIN")
+            for row, failure in zip(rows, outcomes, strict=False):
+                number, topic, size = row[0], row[1], row[-1]
+                if failure is None:
+                    self._database.execute("DELETE FROM spool WHERE number = ?", (number,))
+                    self.count -= 1
+                    self.bytes -= size
+                elif failure.is_retriable:
+                    is_done = False
+                else:
+                    self._database.execute("UPDATE spool SET refused = ? WHERE number = ?", (str(failure), number))
+                    self.count -= 1
+                    self._tell("refused", {"topic": topic, "error": str(failure)})
+            self._database.execute("COMMIT")
+        return is_done
 
     def _tell(self, what: str, details: dict[str, Any]) -> None:
         log.warning("spool %s: %s %s", self.path, what, details)
@@ -204,3 +215,11 @@ class Spool:
                 self._alert(what, details)
             except Exception:  # the user's code
                 log.exception("the spool's alert failed")
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    from moldau.toolkit.sending import Record
+
+    _, topic, partition, timestamp_ms, key, value, headers, _ = row
+    pairs = [(name, bytes.fromhex(data) if data is not None else None) for name, data in json.loads(headers)]
+    return Record(topic, value, key, pairs, partition, timestamp_ms)

@@ -23,6 +23,7 @@ from moldau.toolkit.sending import Receipt, Record
 if TYPE_CHECKING:
     from moldau.toolkit.app import App
     from moldau.toolkit.message import Message
+    from moldau.toolkit.spec import CallNext
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -107,13 +108,18 @@ def _steps(messages: Any, key: bytes) -> Iterator[Step]:
 
 
 class OpenTelemetry:
-    """An interceptor that carries OpenTelemetry's context: `App(interceptors=[OpenTelemetry()])`."""
+    """An interceptor that carries OpenTelemetry's context: `App(interceptors=[OpenTelemetry()])`.
+
+    What is sent takes the current context along; a handler runs in the context of its record, so that its spans, and
+    what it sends, belong to the trace of whoever sent the record.
+    """
 
     def __init__(self) -> None:
         try:
-            from opentelemetry import propagate  # type: ignore[import-not-found,unused-ignore]  # if installed
+            from opentelemetry import context, propagate
         except ImportError as error:
             raise ToolkitError("install opentelemetry-api to carry its context") from error
+        self._context = context
         self._propagate = propagate
 
     def on_send(self, record: Record) -> Record:
@@ -124,3 +130,12 @@ class OpenTelemetry:
         return Record(
             record.topic, record.value, record.key, [*record.headers, *more], record.partition, record.timestamp_ms
         )
+
+    async def around(self, message: Message, call: CallNext) -> Any:
+        """Every call of a handler, in its record's context."""
+        carrier = {name: value.decode(errors="replace") for name, value in message.headers if value is not None}
+        token = self._context.attach(self._propagate.extract(carrier))
+        try:
+            return await call()
+        finally:
+            self._context.detach(token)
