@@ -14,11 +14,11 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import heapq
 import itertools
 import traceback
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 from tests.simulation.steps import Died, Steps
@@ -53,53 +53,46 @@ class Deadlock(AssertionError):
     """Nothing is due, ever, and what was awaited has not come."""
 
 
-class SimHandle:
-    """Something to be called, as a process. See `asyncio.Handle`."""
+class SimHandle(list[Any]):
+    """Something to be called, as a process: [process, callback, arguments, context, when]. See `asyncio.Handle`.
 
-    __slots__ = ("_when", "args", "callback", "context", "process")
+    A list, because tens of thousands are made in every world, and nothing is made more quickly."""
 
-    def __init__(
-        self,
-        process: Process,
-        callback: Callable[..., object] | None,
-        args: tuple[Any, ...],
-        context: contextvars.Context,
-        when: float,
-    ) -> None:
-        self.process = process
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self._when = when
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.callback = None
-        self.args = ()
+        self[1] = None
+        self[2] = ()
 
     def cancelled(self) -> bool:
-        return self.callback is None
+        return self[1] is None
 
     def when(self) -> float:
-        return self._when
+        when: float = self[4]
+        return when
+
+
+# What is due: a handle, or the same as a tuple where nobody will cancel it.
+Event = SimHandle | tuple[Process, Callable[..., object], tuple[Any, ...], contextvars.Context]
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._is_over = False
-        self._now = 0.0
+        self.now = 0.0  # what `time` says
         self._ready: deque[SimHandle] = deque()
-        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._timers: list[tuple[float, int, Event]] = []
         self._turn = itertools.count()
         self._current = OF_THE_WORLD
         self.tasks: dict[asyncio.Task[Any], Process] = {}
         self.events = 0
         self.failures: list[str] = []
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # in C
 
     # -- what asyncio asks of a loop
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = bool  # type: ignore[assignment]  # False: asked whenever a future is made, so let C answer
 
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
@@ -108,10 +101,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._is_over
 
     def time(self) -> float:
-        return self._now
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return self.now
 
     def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(
@@ -131,9 +121,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> SimHandle:
         if context is None:
             process = self._current
-            handle = SimHandle(process, callback, args, process.context, self._now)
+            context = process.context
         else:
-            handle = SimHandle(context.get(current_process, OF_THE_WORLD), callback, args, context, self._now)
+            process = context.get(current_process, OF_THE_WORLD)
+        handle = SimHandle((process, callback, args, context, self.now))
         self._ready.append(handle)
         return handle
 
@@ -142,20 +133,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]  # as above
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        process = self._current if context is None else context.get(current_process, OF_THE_WORLD)
+        when = self.now + delay
+        handle = SimHandle((process, callback, args, context or process.context, when))
+        heappush(self._timers, (when, next(self._turn), handle))
+        return handle
 
     def call_at(  # type: ignore[override]  # as above
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
         process = self._current if context is None else context.get(current_process, OF_THE_WORLD)
-        handle = SimHandle(process, callback, args, context or process.context, when)
-        heapq.heappush(self._timers, (when, next(self._turn), handle))
+        handle = SimHandle((process, callback, args, context or process.context, when))
+        heappush(self._timers, (when, next(self._turn), handle))
         return handle
 
     def call_as(self, process: Process, when: float, callback: Callable[..., object], *args: Any) -> None:
         """At that time, call it as `process`."""
-        handle = SimHandle(process, callback, args, process.context, when)
-        heapq.heappush(self._timers, (when, next(self._turn), handle))
+        heappush(self._timers, (when, next(self._turn), (process, callback, args, process.context)))
 
     def run_in_executor(  # type: ignore[override]  # as above
         self, executor: object, func: Callable[..., Any], *args: Any
@@ -186,7 +180,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _later(self, process: Process) -> Callable[[float, Callable[[], None]], None]:
-        return lambda delay_s, work: self.call_as(process, self._now + delay_s, work)
+        return lambda delay_s, work: self.call_as(process, self.now + delay_s, work)
 
     # -- running
 
@@ -202,25 +196,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
 
     def _run_until(self, task: asyncio.Task[Any]) -> None:
-        ready, timers = self._ready, self._timers
-        while not task.done():
+        ready, timers, is_over = self._ready, self._timers, task.done
+        while not is_over():
             if ready:
-                handle = ready.popleft()
+                event: Event = ready.popleft()
             elif timers:
-                when, _, handle = heapq.heappop(timers)
-                if handle.callback is None:
+                when, _, event = heappop(timers)
+                if event[1] is None:
                     continue
-                if when > self._now:
-                    self._now = when
+                if when > self.now:
+                    self.now = when
             else:
                 raise Deadlock("nothing is scheduled any more")
-            callback, process = handle.callback, handle.process
+            process, callback = event[0], event[1]
             if callback is None or not process.is_alive:
                 continue
             self._current = process
             self.events += 1
             try:
-                handle.context.run(callback, *handle.args)
+                event[3].run(callback, *event[2])
             except Died:
                 continue  # it went on for a moment after its own end
             except Exception as error:
@@ -276,7 +270,7 @@ class VirtualClock:
         self.rate = rate
 
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.skew_ms + int(self._loop.time() * 1000)
+        return 1_700_000_000_000 + self.skew_ms + int(self._loop.now * 1000)
 
     def monotonic_ms(self) -> float:
-        return self._loop.time() * 1000 * self.rate
+        return self._loop.now * 1000 * self.rate

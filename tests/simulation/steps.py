@@ -7,9 +7,10 @@ else waits to be handed it. So the order of everything still follows from the se
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from moldau.seams import Random
 
@@ -40,26 +41,53 @@ class Died(BaseException):
     """The process has ended, and with it the job."""
 
 
+class _Worker:
+    """A thread that runs one job after another: a thread is dear, and most jobs are short."""
+
+    __slots__ = ("job", "wake")
+
+    idle: ClassVar[list[_Worker]] = []
+
+    def __init__(self) -> None:
+        self.job: _Job | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.wake.acquire()
+            job, self.job = self.job, None
+            assert job is not None
+            job.run()
+            self.idle.append(self)
+            ended = job.here
+            del job  # it holds a world
+            ended.release()
+
+
+os.register_at_fork(after_in_child=_Worker.idle.clear)  # threads stay with the parent
+
+
 class _Job:
     """One piece of work on its thread. The loop calls `go_on`, which returns when the job stops or has ended."""
 
-    __slots__ = ("_here", "_there", "_thread", "_work", "error", "is_dead", "is_over", "locks", "result")
+    __slots__ = ("_work", "_worker", "error", "here", "is_dead", "is_over", "locks", "result")
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
-        self._here, self._there = threading.Lock(), threading.Lock()
-        self._here.acquire()
-        self._there.acquire()
+        self._worker = _Worker.idle.pop() if _Worker.idle else _Worker()
+        self._worker.job = self
+        self.here = threading.Lock()  # released when the turn is the loop's
+        self.here.acquire()
         self.result: Any = None
         self.error: Exception | None = None
         self.is_over = False
         self.is_dead = False
         self.locks = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
-        self._there.acquire()
+    def run(self) -> None:
+        """Called by the worker."""
         try:
             if not self.is_dead:
                 self.result = self._work()
@@ -69,20 +97,17 @@ class _Job:
             self.error = error
         finally:
             self.is_over = True
-            self._here.release()
 
     def go_on(self) -> None:
         _Turn.job = self
-        self._there.release()
-        self._here.acquire()
+        self._worker.wake.release()
+        self.here.acquire()
         _Turn.job = None
-        if self.is_over:
-            self._thread.join()
 
     def stop(self) -> None:
         """Called by the job: the loop goes on, until it hands the turn back."""
-        self._here.release()
-        self._there.acquire()
+        self.here.release()
+        self._worker.wake.acquire()
         if self.is_dead:
             raise Died
 

@@ -345,3 +345,6 @@ class World:
             for failure in [*self.loop.failures, *self.loop.silent_deaths()]:
                 self.history.violated("no node fails by itself", failure)
             self.loop.close()
+            for node in self.nodes.values():
+                if node.process is not None and node.process.steps is not None:
+                    node.process.steps.die()  # a job that stands still would keep its thread, and this world

@@ -47,12 +47,18 @@ class SeededRandom:
 
     def __init__(self, seed: int) -> None:
         self._source = random.Random(seed)  # noqa: S311 - replayable on purpose; never used for secrets
+        self._bits = self._source.getrandbits
+        self.fraction = self._source.random  # asked for at every simulated frame
 
     def below(self, bound: int) -> int:
-        return self._source.randrange(bound)
-
-    def fraction(self) -> float:
-        return self._source.random()
+        """As `randrange` chooses it, by a shorter way."""
+        if bound <= 0:
+            raise ValueError(f"nothing is below {bound}")
+        bits = bound.bit_length()
+        number = self._bits(bits)
+        while number >= bound:
+            number = self._bits(bits)
+        return number
 
     def uuid(self) -> bytes:
         return _version4(self._source.randbytes(16))
