@@ -88,11 +88,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.tasks: dict[asyncio.Task[Any], Process] = {}
         self.events = 0
         self.failures: list[str] = []
-        self.create_future = functools.partial(asyncio.Future, loop=self)  # in C
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]  # made in C
 
     # -- what asyncio asks of a loop
 
-    get_debug = bool  # type: ignore[assignment]  # False: asked whenever a future is made, so let C answer
+    get_debug = bool  # False: asked whenever a future is made, so let C answer
 
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
