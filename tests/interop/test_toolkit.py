@@ -1,6 +1,7 @@
 """The toolkit's own tests, on Apache Kafka; and its members killed again and again, on both brokers."""
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,8 @@ import pytest
 
 from tests.interop.apache_kafka import ApacheKafka
 from tests.support.broker_process import BrokerProcess
-from tests.toolkit.killing import check_journals, check_order, run_killing
+from tests.toolkit.killing import judge, run_killing
+from tests.toolkit.members import ENDING_STEPS, FAILING_STEPS, STEPS
 
 FOLDER = Path(__file__).parents[1] / "toolkit"
 FILES = [
@@ -33,21 +35,26 @@ def test_the_whole_suite_on_apache_kafka(apache_kafka: ApacheKafka) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("kind", ["apache_kafka", "moldau"])
 @pytest.mark.parametrize("failing", [False, True])
 def test_members_killed_a_hundred_times(
     kind: str, failing: bool, request: pytest.FixtureRequest, fresh_topic: Callable[[str], str], tmp_path: Path
 ) -> None:
+    """At random moments and at every named step, with rebalances going on."""
     server: ApacheKafka | BrokerProcess = request.getfixturevalue(kind)
     topic = fresh_topic("numbers")
-    members = run_killing(
-        server.bootstrap_servers, topic, topic, tmp_path, records=60_000, kills=100, failing=failing, seed=7
+    steps = [*STEPS, *ENDING_STEPS, *(FAILING_STEPS if failing else ())]
+    killing = run_killing(
+        server.bootstrap_servers,
+        topic,
+        topic,
+        tmp_path,
+        kills=100 - len(steps),
+        steps=steps,
+        failing=failing,
+        seed=random.randrange(1_000_000),
     )
-    try:
-        assert members.stop() == [0, 0], members.logs()
-    finally:
-        members.end()
-    check_journals(tmp_path)
-    if not failing:
-        check_order(tmp_path)
+    counts = judge(killing, is_ordered=not failing)
+    print(f"{kind}, {'failing' if failing else 'steady'}: {killing.sent} records, {counts}")
+    assert killing.killed == 100
