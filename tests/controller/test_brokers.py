@@ -6,7 +6,6 @@ import pytest
 
 from moldau.controller.brokers import (
     broker_heartbeat,
-    fence_stale_brokers,
     register_broker,
     register_controller,
     unregister_broker,
@@ -92,7 +91,7 @@ def test_a_new_controller_gives_everybody_time_but_knows_its_own_broker_is_gone(
     assert _refused(world, world.registration(1, incarnation=1))[0] == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert _register(world, world.registration(2, incarnation=1)).error_code == ErrorCode.NONE
     world.now_ms += SESSION_TIMEOUT_MS + 1
-    world.commit(fence_stale_brokers(world.image, world.context, world.sessions))
+    world.commit(world.fence_stale())
     assert all(broker.fenced for broker in world.image.brokers.values())
 
 
@@ -105,7 +104,7 @@ def test_a_new_controller_fences_the_former_life_of_its_own_broker(world: World)
         for each in (0, 1):
             world.heartbeat(each)
         assert not world.image.brokers[broker_id].fenced
-    world.commit(fence_stale_brokers(world.image, world.context, world.sessions))
+    world.commit(world.fence_stale())
     assert [each.fenced for each in world.image.brokers.values()] == [False, False, True]
     assert world.partition("orders").leader == 0
     assert _register(world, world.registration(2, incarnation=1)).error_code == ErrorCode.NONE
@@ -162,21 +161,21 @@ def test_silence_is_fencing_and_somebody_else_leads(world: World) -> None:
     for broker_id in (1, 2):
         world.heartbeat(broker_id)
     assert world.sessions.next_check_ms() == SESSION_TIMEOUT_MS
-    assert fence_stale_brokers(world.image, world.context, world.sessions) == []
+    assert world.fence_stale() == []
     world.now_ms += 1
-    world.commit(fence_stale_brokers(world.image, world.context, world.sessions))
+    world.commit(world.fence_stale())
     assert world.image.brokers[0].fenced
     assert (world.partition("orders", 0).leader, world.partition("orders", 0).isr) == (1, (1, 2))
     assert (world.partition("orders", 1).leader, world.partition("orders", 1).isr) == (1, (1, 2))
     assert (world.partition("orders", 0).leader_epoch, world.partition("orders", 1).leader_epoch) == (1, 0)
-    assert fence_stale_brokers(world.image, world.context, world.sessions) == []
+    assert world.fence_stale() == []
 
 
 def test_brokers_that_fall_silent_together_do_not_inherit_from_each_other(world: World) -> None:
     world.create_assigned("orders", [0, 1, 2])
     world.now_ms += SESSION_TIMEOUT_MS + 1
     world.heartbeat(2)
-    world.commit(fence_stale_brokers(world.image, world.context, world.sessions))
+    world.commit(world.fence_stale())
     partition = world.partition("orders")
     assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 2)
 
@@ -273,12 +272,12 @@ def test_cordoned_directories_are_remembered(world: World) -> None:
 
 def test_an_unregistered_broker_is_forgotten(world: World) -> None:
     world.create_assigned("orders", [0, 1])
-    answer = world.run(unregister_broker(world.image, m.UnregisterBrokerRequest(0), world.context, world.sessions))
+    answer = world.run(unregister_broker(world.image, m.UnregisterBrokerRequest(0), world.context))
     assert answer.error_code == ErrorCode.NONE
     assert 0 not in world.image.brokers
     assert (world.partition("orders").leader, world.partition("orders").isr) == (1, (1,))
     assert world.partition("orders").replicas == (0, 1)
-    again = unregister_broker(world.image, m.UnregisterBrokerRequest(0), world.context, world.sessions)
+    again = unregister_broker(world.image, m.UnregisterBrokerRequest(0), world.context)
     assert again.response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert again.response.error_message == "Broker ID 0 is not currently registered"
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau.controller import EMPTY_IMAGE, ClusterImage, apply, snapshot_records
-from moldau.controller.brokers import fence_stale_brokers, register_broker, unregister_broker
+from moldau.controller.brokers import register_broker, unregister_broker
 from moldau.controller.context import effective_min_isr
 from moldau.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
 from moldau.controller.features import ELR_VERSION
@@ -83,12 +83,12 @@ class Chaos:
 
     def time_passes(self) -> None:
         self.world.now_ms += self.random.fraction() * SESSION_TIMEOUT_MS
-        self.world.commit(fence_stale_brokers(self.world.image, self.world.context, self.world.sessions))
+        self.world.commit(self.world.fence_stale())
 
     def unregister(self) -> None:
         if self.world.image.brokers and self.random.below(4) == 0:
             request = m.UnregisterBrokerRequest(self.pick(list(self.world.image.brokers)))
-            self.world.run(unregister_broker(self.world.image, request, self.world.context, self.world.sessions))
+            self.world.run(unregister_broker(self.world.image, request, self.world.context))
 
     def create_topic(self) -> None:
         name = TOPICS[self.random.below(len(TOPICS))]

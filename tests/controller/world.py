@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from moldau.controller.brokers import broker_heartbeat, register_broker
+from moldau.controller.brokers import broker_heartbeat, fence_brokers, register_broker
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import ApiError
 from moldau.controller.feature_updates import activation_records
@@ -80,6 +80,7 @@ class World:
 
     def run(self, result: ControllerResult[R]) -> R:
         self.commit(result.records)
+        self.sessions.update(result.sessions)
         return result.response
 
     def registration(
@@ -124,6 +125,13 @@ class World:
             cordoned_log_dirs=cordoned,
         )
         return self.run(broker_heartbeat(self.image, request, self.context, self.sessions))
+
+    def fence_stale(self) -> list[Message]:
+        """What the active controller does about sessions that are over; not committed yet."""
+        expired = self.sessions.expired(self.now_ms)
+        records = fence_brokers(self.image, self.context, expired)
+        self.sessions.update(dict.fromkeys(expired))
+        return records
 
     def fence(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:

@@ -7,6 +7,8 @@ broker carries it, so one from an earlier incarnation is recognised as stale.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from enum import Enum, auto
 
 from moldau.controller.context import ControllerContext, ControllerResult
@@ -81,8 +83,9 @@ def register_broker(
         clean = existing is not None and existing.epoch == request.previous_broker_epoch
         records += _records_for_shutdown(image, context, request.broker_id, clean=clean)
     records.append(record)
-    sessions.open(request.broker_id, record.broker_epoch)
-    return ControllerResult(m.BrokerRegistrationResponse(0, ErrorCode.NONE, record.broker_epoch), records)
+    session = sessions.of(request.broker_id, record.broker_epoch)
+    response = m.BrokerRegistrationResponse(0, ErrorCode.NONE, record.broker_epoch)
+    return ControllerResult(response, records, sessions={request.broker_id: session})
 
 
 def _check_registration(
@@ -165,7 +168,7 @@ def broker_heartbeat(
         broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     except ApiError as error:
         return ControllerResult(m.BrokerHeartbeatResponse(error_code=error.code), [], error.message)
-    session = sessions.open(broker.broker_id, broker.epoch)
+    session = sessions.of(broker.broker_id, broker.epoch)
     caught_up = request.current_metadata_offset >= broker.registration_offset
     before = _state(broker)
     lost_all = bool(broker.directories) and set(broker.directories) <= set(request.offline_log_dirs)
@@ -175,21 +178,24 @@ def broker_heartbeat(
         records += _transition(image, context, broker, after)
     # Whoever is fenced is not waited for, and its next incarnation need not wait until it is forgotten.
     is_fenced = after in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
-    session.contact_ms = None if is_fenced else context.now_ms
-    session.metadata_offset = request.current_metadata_offset
-    if after is not BrokerState.CONTROLLED_SHUTDOWN:
-        session.shutdown_offset = -1
     if not lost_all:
         records += _directory_records(apply(image, records) if records else image, request, context)
-    if after is BrokerState.CONTROLLED_SHUTDOWN and session.shutdown_offset < 0:
+    shutdown_offset = session.shutdown_offset if after is BrokerState.CONTROLLED_SHUTDOWN else -1
+    if after is BrokerState.CONTROLLED_SHUTDOWN and shutdown_offset < 0:
         # The others need to know that the broker leads nothing any more before it may disappear.
-        session.shutdown_offset = context.next_offset + len(records) - 1
+        shutdown_offset = context.next_offset + len(records) - 1
+    heard = replace(
+        session,
+        contact_ms=None if is_fenced else context.now_ms,
+        metadata_offset=request.current_metadata_offset,
+        shutdown_offset=shutdown_offset,
+    )
     response = m.BrokerHeartbeatResponse(
         is_caught_up=caught_up,
         is_fenced=is_fenced,
         should_shut_down=after is BrokerState.SHUTDOWN_NOW,
     )
-    return ControllerResult(response, records)
+    return ControllerResult(response, records, sessions={broker.broker_id: heard})
 
 
 def _state(broker: BrokerRegistration) -> BrokerState:
@@ -228,7 +234,7 @@ def _next_state(
         return BrokerState.SHUTDOWN_NOW
     if any(p.leader == broker.broker_id for _, _, p in image.partitions()):
         return BrokerState.CONTROLLED_SHUTDOWN
-    session = sessions.open(broker.broker_id, broker.epoch)
+    session = sessions.of(broker.broker_id, broker.epoch)
     lowest = sessions.lowest_active_offset(image)
     if session.shutdown_offset >= 0 and (lowest is None or session.shutdown_offset <= lowest):
         return BrokerState.SHUTDOWN_NOW
@@ -289,11 +295,10 @@ def _directory_records(
     return records
 
 
-def fence_stale_brokers(image: ClusterImage, context: ControllerContext, sessions: BrokerSessions) -> list[Message]:
-    """The tick: fence brokers whose session has expired, each with the effects of the one before it in view."""
+def fence_brokers(image: ClusterImage, context: ControllerContext, broker_ids: Iterable[int]) -> list[Message]:
+    """Fence brokers whose sessions are over, each with the effects of the one before it in view."""
     records: list[Message] = []
-    for broker_id in sessions.expired(context.now_ms):
-        sessions.close(broker_id)
+    for broker_id in broker_ids:
         broker = image.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
             fencing = fence_records(image, context, broker)
@@ -303,7 +308,7 @@ def fence_stale_brokers(image: ClusterImage, context: ControllerContext, session
 
 
 def unregister_broker(
-    image: ClusterImage, request: m.UnregisterBrokerRequest, context: ControllerContext, sessions: BrokerSessions
+    image: ClusterImage, request: m.UnregisterBrokerRequest, context: ControllerContext
 ) -> ControllerResult[m.UnregisterBrokerResponse]:
     """The broker will not come back. Its replicas stay assigned until they are moved."""
     broker_id = request.broker_id
@@ -315,8 +320,7 @@ def unregister_broker(
         image, context, lambda p: broker_id in p.isr or broker_id in p.elr, remove=broker_id
     )
     records.append(m.UnregisterBrokerRecord(broker_id, broker.epoch))
-    sessions.close(broker_id)
-    return ControllerResult(m.UnregisterBrokerResponse(0, ErrorCode.NONE, None), records)
+    return ControllerResult(m.UnregisterBrokerResponse(0, ErrorCode.NONE, None), records, sessions={broker_id: None})
 
 
 def register_controller(

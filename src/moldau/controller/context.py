@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from moldau.controller.features import DIRECTORY_ASSIGNMENT_FROM, SUPPORTED, VersionRange
@@ -19,6 +20,7 @@ from moldau.controller.image import (
     ConfigResource,
     ResourceType,
 )
+from moldau.controller.sessions import BrokerSession
 from moldau.seams import Random
 from moldau.wire import messages as m
 from moldau.wire.message import Message
@@ -36,12 +38,14 @@ UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 class ControllerResult(NamedTuple, Generic[R_co]):
     """The answer, and the records that make it true: it may be sent once they are committed.
 
-    `refusal` is why the whole request was refused, for the log: not every response has room for it.
+    `refusal` is why the whole request was refused, for the log: not every response has room for it. `sessions` are the
+    sessions that begin, go on or end (None) once the records are appended: deciding changes nothing.
     """
 
     response: R_co
     records: list[Message]
     refusal: str | None = None
+    sessions: Mapping[int, BrokerSession | None] = MappingProxyType({})
 
 
 class ConfigRules(Protocol):

@@ -4,14 +4,15 @@ Soft state, not in the metadata log: a new controller starts with everybody's se
 broker id and an epoch, so heartbeats of a former incarnation do not keep the new one alive, nor the other way round.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from moldau.controller.image import ClusterImage
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class BrokerSession:
-    """When a broker was last heard from."""
+    """When a broker was last heard from. A value: decisions say what it shall be (`ControllerResult.sessions`)."""
 
     epoch: int
     # When the broker was last heard of; None until its first heartbeat.
@@ -21,7 +22,7 @@ class BrokerSession:
     # The others must have read the log up to here before the broker may finish its shutdown; -1: it is not in one.
     shutdown_offset: int = -1
     # The process it belonged to is certainly gone: the next incarnation need not wait for the session to end.
-    is_former_life: bool = False
+    is_of_the_past: bool = False
 
 
 class BrokerSessions:
@@ -44,7 +45,7 @@ class BrokerSessions:
             broker.broker_id: BrokerSession(
                 broker.epoch,
                 None if broker.fenced else now_ms,
-                is_former_life=broker.broker_id == own_broker_id and broker.epoch != own_epoch,
+                is_of_the_past=broker.broker_id == own_broker_id and broker.epoch != own_epoch,
             )
             for broker in image.brokers.values()
         }
@@ -53,25 +54,30 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return session if session is not None and session.epoch == epoch else None
 
-    def open(self, broker_id: int, epoch: int) -> BrokerSession:
-        """The session of this incarnation; that of an earlier one ends."""
-        session = self.get(broker_id, epoch)
-        if session is None:
-            session = self._sessions[broker_id] = BrokerSession(epoch)
-        return session
+    def of(self, broker_id: int, epoch: int) -> BrokerSession:
+        """The session of this incarnation, which may be about to begin."""
+        return self.get(broker_id, epoch) or BrokerSession(epoch)
+
+    def update(self, changes: Mapping[int, BrokerSession | None]) -> None:
+        """What was decided is appended: sessions begin, go on, or end (None)."""
+        for broker_id, session in changes.items():
+            if session is None:
+                self.close(broker_id)
+            else:
+                self._sessions[broker_id] = session
 
     def touch(self, broker_id: int, epoch: int, now_ms: float) -> None:
         """The broker is known to be alive, without having called."""
         session = self.get(broker_id, epoch)
         if session is not None and session.contact_ms is not None:
-            session.contact_ms = now_ms
+            self._sessions[broker_id] = replace(session, contact_ms=now_ms)
 
     def close(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: int, epoch: int, now_ms: float) -> bool:
         session = self.get(broker_id, epoch)
-        if session is None or session.is_former_life or session.contact_ms is None:
+        if session is None or session.is_of_the_past or session.contact_ms is None:
             return False
         return not self._has_expired(session, now_ms)
 

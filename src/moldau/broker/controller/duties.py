@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.wake_up import WakeUp
-from moldau.controller.brokers import fence_stale_brokers
+from moldau.controller.brokers import fence_brokers
 from moldau.controller.elections import ELECTIONS_PER_TICK_MAX, balance_leaders, elect_unclean_leaders
 from moldau.wire import messages as m
 
@@ -74,9 +74,11 @@ class Duties:
         controller, broker = self._controller, self._broker
         if not controller.is_active:
             return
-        sessions = controller.sessions
-        sessions.touch(broker.node_id, broker.broker_epoch, broker.clock.monotonic_ms())
-        controller.decide(partial(fence_stale_brokers, sessions=sessions))
+        sessions, now_ms = controller.sessions, broker.clock.monotonic_ms()
+        sessions.touch(broker.node_id, broker.broker_epoch, now_ms)
+        expired = sessions.expired(now_ms)
+        controller.decide(partial(fence_brokers, broker_ids=expired))
+        sessions.update(dict.fromkeys(expired))
         self._arm_expiry()
 
     def _balance_leaders(self) -> None:

@@ -130,6 +130,7 @@ class LocalController:
             _log.info("refused %s: %s", type(request).__name__, result.refusal)
         # Without records the answer rests on what it read, which the next controller may not have.
         pending = self._log.append(result.records) if result.records else self._log.commit_pending()
+        self.sessions.update(result.sessions)
         more = and_append(result.response) if and_append is not None else None
         for each in (pending, more):
             if each is not None:
@@ -180,6 +181,6 @@ def _command_for(request: Message, sessions: BrokerSessions) -> Command[Any, Any
         m.BrokerRegistrationRequest: partial(brokers.register_broker, sessions=sessions),
         m.ControllerRegistrationRequest: brokers.register_controller,
         m.CreateTopicsRequest: topics.create_topics,
-        m.UnregisterBrokerRequest: partial(brokers.unregister_broker, sessions=sessions),
+        m.UnregisterBrokerRequest: brokers.unregister_broker,
     }
     return commands[type(request)]

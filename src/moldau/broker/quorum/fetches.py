@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from moldau.broker.quorum.errors import QuorumStopped
 from moldau.log.errors import LogError
 from moldau.raft import Fetch, Fetched, ReplicaKey
 from moldau.wire import ZERO_UUID, ErrorCode
@@ -37,6 +38,7 @@ class QuorumFetches:
     def __init__(self, quorum: MetadataQuorum) -> None:
         self._quorum = quorum
         self._waiting: list[_Waiting] = []
+        self._waking: asyncio.Handle | None = None
 
     def fetch(self, call: Call, frame: FetchFrame) -> None:
         if frame.cluster_id is not None and frame.cluster_id != self._quorum.cluster_id:
@@ -61,10 +63,13 @@ class QuorumFetches:
         self._waiting.remove(waiting)
         self._answer(waiting, must=True)
 
-    def wake(self) -> None:
-        """Something may have changed: answer those for whom it has."""
-        if not self._waiting:
-            return
+    def wake_soon(self) -> None:
+        """Something may have changed: answer those for whom it has, after whatever is going on now."""
+        if self._waiting and self._waking is None:
+            self._waking = asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
         quorum = self._quorum
         end, known = quorum.files.end_offset, quorum.raft.told_high_watermark
         is_wrong = quorum.raft.leader_only(quorum.epoch) is not ErrorCode.NONE
@@ -76,7 +81,6 @@ class QuorumFetches:
             or end > each.request.offset
             or known > each.request.high_watermark
         ]
-        # Answering may wake others in turn: those here are taken out first.
         self._waiting = [each for each in self._waiting if each not in ready]
         for each in ready:
             if each.timer is not None:
@@ -86,7 +90,11 @@ class QuorumFetches:
     def _answer(self, waiting: _Waiting, *, must: bool) -> bool:
         """Whether it was answered, since there was something to say."""
         quorum, request = self._quorum, waiting.request
-        answer = quorum.ask(partial(quorum.raft.on_fetch, fetch=request))
+        try:
+            answer = quorum.ask(partial(quorum.raft.on_fetch, fetch=request))
+        except QuorumStopped:
+            self._refuse(waiting)
+            return True
         result = FetchedPartition(
             0,
             answer.error,
@@ -123,8 +131,13 @@ class QuorumFetches:
     def stop(self) -> None:
         """The node stops: nobody waits any longer."""
         waiting, self._waiting = self._waiting, []
+        if self._waking is not None:
+            self._waking.cancel()
         for each in waiting:
             if each.timer is not None:
                 each.timer.cancel()
-            answer = Fetched(ErrorCode.BROKER_NOT_AVAILABLE, None, self._quorum.epoch)
-            self._respond(each, answer, FetchedPartition(0, answer.error))
+            self._refuse(each)
+
+    def _refuse(self, waiting: _Waiting) -> None:
+        answer = Fetched(ErrorCode.BROKER_NOT_AVAILABLE, None, self._quorum.epoch)
+        self._respond(waiting, answer, FetchedPartition(0, answer.error))

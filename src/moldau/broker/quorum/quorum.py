@@ -144,7 +144,7 @@ class MetadataQuorum:
         self._is_opening = False
         self._is_started = False
         self._is_stopped = False
-        self._is_settling = False
+        self._is_carrying_out = False
         # The epoch given up, and whoever waits for the next one.
         self._resigned: tuple[int, asyncio.Future[None]] | None = None
         self._is_caught_up = False
@@ -331,7 +331,7 @@ class MetadataQuorum:
     def _after_append(self) -> None:
         self._flush_soon()
         if self._fetches is not None:
-            self._fetches.wake()
+            self._fetches.wake_soon()
 
     def _flush_soon(self) -> None:
         if self._flushing is None and self.files.flushed_offset < self.files.end_offset and not self._is_stopped:
@@ -377,10 +377,13 @@ class MetadataQuorum:
         return answer
 
     def _carry_out_effects(self, due_ms: float | None = None) -> None:
-        """`due_ms` is when a timer was due that called."""
-        if self._is_stopped or self._is_settling:
+        """`due_ms` is when a timer was due that called. The controller may append while it acts on what was committed;
+        but Raft is asked again, and waiting fetches are answered, only when all effects are carried out."""
+        if self._is_stopped:
             return
-        self._is_settling = True
+        if self._is_carrying_out:
+            raise RuntimeError("Raft was asked while its last effects are carried out")
+        self._is_carrying_out = True
         self._forgive_own_stall(self._timer_at if due_ms is None else due_ms)
         try:
             while True:
@@ -394,13 +397,13 @@ class MetadataQuorum:
             self._fail(error)
             return
         finally:
-            self._is_settling = False
+            self._is_carrying_out = False
         self._note_caught_up()
         if self._is_started:
             self._flush_soon()
             self._set_timer()
             if self._fetches is not None:
-                self._fetches.wake()
+                self._fetches.wake_soon()
 
     def _forgive_own_stall(self, due_ms: float) -> None:
         """A timer that is long due and was not run: the loop stood still, and the others' words with it. Once for each
