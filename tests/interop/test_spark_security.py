@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
-from moldau.spark.client import ClientError, Disconnected
-from moldau.spark.sasl import AuthenticationFailed
+from moldau.client.connection import ClientError, Disconnected
+from moldau.client.sasl import AuthenticationFailed
 from moldau.spark.sink import make_stream_writer, write_at_least_once, write_exactly_once
 from moldau.spark.sink_options import sink_options
 from moldau.testing.ports import free_ports
@@ -111,7 +111,7 @@ def test_tls_with_a_client_certificate(secured: Secured) -> None:
         "kafka_ssl_keystore_key": secured.client.key,
     }
     assert secured.read("SSL", **inline) == 10
-    with pytest.raises(ClientError, match=r"refused the TLS connection: .* kafka\.ssl\.keystore\.location"):
+    with pytest.raises(ClientError, match=r"refused the TLS connection: .* ssl\.keystore\.location"):
         secured.read("SSL", **trust)
     with pytest.raises(ClientError, match=NOT_TRUSTED):
         secured.read("SSL", **store)

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from moldau.spark.client import Connection
+from moldau.client.connection import Connection
 from moldau.spark.options import OptionError
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink import Written, write_at_least_once, write_exactly_once

@@ -2,7 +2,8 @@
 
 import pytest
 
-from moldau.spark.client import ClientError, parse_client_settings
+from moldau.client.connection import ClientError
+from moldau.client.settings import parse_client_settings
 from moldau.spark.fetch_client import DataLost, FetchSettings, RangeToRead, read_range
 from moldau.wire import ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame

@@ -11,9 +11,9 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from moldau.spark.admin import UnknownTopic
+from moldau.client.cluster import UnknownTopic
+from moldau.client.connection import Disconnected
 from moldau.spark.arrow_rows import MalformedTimestamp, arrow_schema
-from moldau.spark.client import Disconnected
 from moldau.spark.fetch_client import DataLost
 from moldau.spark.options import OptionError, source_schema
 from moldau.spark.source import make_batch_reader

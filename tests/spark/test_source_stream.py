@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from moldau.client.cluster import UnknownTopic
+from moldau.client.connection import Connection
 from moldau.spark import stream_source
-from moldau.spark.admin import UnknownTopic
-from moldau.spark.client import Connection
 from moldau.spark.fetch_client import DataLost
 from moldau.spark.options import OptionError
 from moldau.spark.stream_source import StreamReader, share

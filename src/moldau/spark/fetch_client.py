@@ -19,12 +19,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moldau.client.cluster import Address, Cluster
+from moldau.client.connection import BrokerError, ClientError, Connection, Disconnected
+from moldau.client.settings import ClientSettings
 from moldau.records.batch import Buffer, iter_batches
 from moldau.records.codecs import Arena
 from moldau.records.columns import Columns, iter_columns
 from moldau.seams.disk import FileRegion
-from moldau.spark.admin import Address, Cluster
-from moldau.spark.client import BrokerError, ClientError, ClientSettings, Connection, Disconnected
 from moldau.wire import ErrorCode, MalformedFrame, apis, encode
 from moldau.wire.fetch import FetchedPartition, decode_fetch_response
 from moldau.wire.messages import FetchRequest

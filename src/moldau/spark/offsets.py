@@ -6,17 +6,8 @@ offsets as text, and another order would look like new data for ever.
 
 from typing import Any
 
-from moldau.spark.admin import Cluster, Topics
-from moldau.spark.options import (
-    EARLIEST,
-    LATEST,
-    OffsetLimit,
-    OptionError,
-    PartitionOffsets,
-    SourceOptions,
-    TopicPartition,
-    shown,
-)
+from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
+from moldau.spark.options import EARLIEST, LATEST, OffsetLimit, OptionError, SourceOptions, shown
 
 # The starting offsets of a query, beside the end of its first batch. No topic can have this name.
 START_KEY = "#start"

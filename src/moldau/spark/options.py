@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
+from moldau.client.cluster import PartitionOffsets, TopicPartition
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -53,9 +55,6 @@ _REFUSED = {
 }
 _DURATION = re.compile(r"(-?\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-TopicPartition = tuple[str, int]
-PartitionOffsets = dict[TopicPartition, int]
 
 
 class OptionError(ValueError):

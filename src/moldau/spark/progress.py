@@ -6,10 +6,9 @@ It is for show: Spark reads its own checkpoint. So whatever goes wrong here is s
 import logging
 import time
 
-from moldau.spark.admin import Cluster
-from moldau.spark.client import ClientError
-from moldau.spark.options import PartitionOffsets
-from moldau.spark.sasl import AuthenticationFailed
+from moldau.client.cluster import Cluster, PartitionOffsets
+from moldau.client.connection import ClientError
+from moldau.client.sasl import AuthenticationFailed
 
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 30.0

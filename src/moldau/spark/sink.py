@@ -20,8 +20,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from moldau.client.connection import Connection, Disconnected
+from moldau.client.settings import ClientSettings
 from moldau.spark import transactions
-from moldau.spark.client import ClientSettings, Connection, Disconnected
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows

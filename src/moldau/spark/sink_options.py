@@ -8,9 +8,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moldau.spark.client import ClientSettings, parse_client_settings
+from moldau.client.settings import ClientSettings
+from moldau.spark.connecting import client_settings, librdkafka_settings
 from moldau.spark.options import OptionError, kafka_settings, lowered, read_bool, read_int, refuse_misspelt
-from moldau.spark.security import librdkafka_security
 
 _NAMES = (
     "topic",
@@ -100,7 +100,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if delivery is Delivery.EXACTLY_ONCE:
         # Trying longer than the transaction lasts makes no sense, and librdkafka refuses to.
         producer["delivery.timeout.ms"] = str(min(transaction_timeout_ms, int(producer["delivery.timeout.ms"])))
-    connection = {"bootstrap.servers": kafka["bootstrap.servers"], **librdkafka_security(kafka)}
+    connection = librdkafka_settings(kafka)
     if "client.id" in kafka:
         connection["client.id"] = kafka["client.id"]
     return SinkOptions(
@@ -108,7 +108,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         delivery=delivery,
         producer=producer | connection,
         connection=connection,
-        client=parse_client_settings(kafka),
+        client=client_settings(kafka),
         transactional_id_prefix=prefix,
         batch_id=batch_id,
         transaction_timeout_ms=transaction_timeout_ms,

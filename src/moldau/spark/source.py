@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from moldau.spark.admin import Cluster, Topics, assigned_partitions, require_topics
-from moldau.spark.client import parse_client_settings
+from moldau.client.cluster import Cluster, PartitionOffsets, Topics
+from moldau.spark.connecting import client_settings
 from moldau.spark.fetch_client import FetchSettings, RangeToRead, read_range
 from moldau.spark.offsets import resolve
-from moldau.spark.options import OptionError, PartitionOffsets, SourceOptions, parse_batch_options, read_int_or
+from moldau.spark.options import OptionError, SourceOptions, parse_batch_options, read_int_or
+from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.ranges import cut
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class RangePartition(InputPartition):
 
 def open_cluster(options: SourceOptions) -> Cluster:
     return Cluster(
-        parse_client_settings(options.kafka),
+        client_settings(options.kafka),
         patience_s=options.api_timeout_ms / 1000,
         attempts=options.offset_retries,
         pause_s=options.offset_retry_interval_ms / 1000,
@@ -67,7 +68,7 @@ def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any
 def fetch_settings(options: SourceOptions) -> FetchSettings:
     numbers = {f"kafka.{name}": value for name, value in options.kafka.items()}
     return FetchSettings(
-        client=parse_client_settings(options.kafka),
+        client=client_settings(options.kafka),
         read_committed=options.read_committed,
         include_headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
@@ -81,7 +82,7 @@ def fetch_settings(options: SourceOptions) -> FetchSettings:
 def make_batch_reader(options: Mapping[str, str], schema: "StructType") -> "BatchReader":
     """For `spark.read.format("moldau")`."""
     parsed = parse_batch_options(options)
-    parse_client_settings(parsed.kafka)  # refuses bad security options before anything starts
+    client_settings(parsed.kafka)  # refuses bad security options before anything starts
     refuse_other_columns(options, schema)
     return BatchReader(parsed)
 

@@ -23,19 +23,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from moldau.spark.admin import Cluster, Topics, assigned_partitions, require_topics
-from moldau.spark.client import parse_client_settings
+from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
+from moldau.spark.connecting import client_settings
 from moldau.spark.fetch_client import DataLost
 from moldau.spark.offsets import from_json, resolve, start_in, to_json
-from moldau.spark.options import (
-    EARLIEST,
-    LATEST,
-    PartitionOffsets,
-    SourceOptions,
-    TopicPartition,
-    parse_stream_options,
-    shown,
-)
+from moldau.spark.options import EARLIEST, LATEST, SourceOptions, parse_stream_options, shown
+from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.progress import GroupProgress
 from moldau.spark.source import make_tasks, open_cluster, read_rows, refuse_other_columns
 
@@ -50,7 +43,7 @@ _LATEST_AGE_SECONDS_MAX = 0.1
 def make_stream_reader(options: Mapping[str, str], schema: "StructType") -> "StreamReader":
     """For `spark.readStream.format("moldau")`."""
     parsed = parse_stream_options(options)
-    parse_client_settings(parsed.kafka)  # refuses bad security options before anything starts
+    client_settings(parsed.kafka)  # refuses bad security options before anything starts
     refuse_other_columns(options, schema)
     return StreamReader(parsed)
 

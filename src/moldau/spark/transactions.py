@@ -26,6 +26,7 @@ and not a silent loss. Atomic is the task, not the batch: readers may see some p
 Markers are kept by the cluster as long as offsets of empty groups (`offsets.retention.minutes`, a week).
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -33,10 +34,9 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from moldau.spark.admin import Cluster
-from moldau.spark.client import ClientError
+from moldau.client.cluster import Cluster
+from moldau.client.connection import ClientError
 from moldau.spark.producing import LIBRDKAFKA_LOG, DeliveryFailed, make_producer
 from moldau.spark.sink_options import SinkOptions
 
@@ -212,6 +212,5 @@ def _parse(group_id: str, text: str) -> Marker:
 
 def delete_markers(options: SinkOptions, groups: list[str]) -> None:
     """Forget markers that nobody will ask for again. If it fails, the cluster's retention does it."""
-    admin = AdminClient({**options.connection, "log_level": 0})
-    for future in admin.delete_consumer_groups(groups, request_timeout=_ATTEMPT_SECONDS).values():
-        future.exception(_ATTEMPT_SECONDS)
+    with contextlib.suppress(ClientError), Cluster(options.client, patience_s=_ATTEMPT_SECONDS) as cluster:
+        cluster.delete_groups(groups)

@@ -1,4 +1,4 @@
-"""One connection to one broker, blocking: what a Spark task needs, in a process where nobody else waits.
+"""One connection to one broker, blocking: for a process in which nobody else waits, as a Spark task.
 
 Invariant: a connection that failed in any way is closed and never used again; callers make a new one.
 """
@@ -6,12 +6,11 @@ Invariant: a connection that failed in any way is closed and never used again; c
 import contextlib
 import socket
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from moldau.spark.sasl import AuthenticationFailed, exchange
-from moldau.spark.security import Security, parse_security, tls_context
+from moldau.client.sasl import AuthenticationFailed, exchange
+from moldau.client.security import Security, tls_context
+from moldau.client.settings import ClientSettings
 from moldau.wire import ErrorCode, MalformedFrame, Message, apis, decode, encode
 from moldau.wire.apis import Api
 from moldau.wire.headers import decode_response_header, encode_request_header
@@ -46,48 +45,6 @@ class BrokerError(ClientError):
         except ValueError:  # from a newer Kafka
             self.code = ErrorCode.UNKNOWN_SERVER_ERROR
         super().__init__(f"{what}: {self.code.name} ({code}). {self.code.meaning}")
-
-
-@dataclass(slots=True, frozen=True)
-class ClientSettings:
-    """What every connection of a client has in common."""
-
-    bootstrap_servers: tuple[tuple[str, int], ...]
-    security: Security
-    client_id: str
-    connect_timeout_s: float
-    request_timeout_s: float
-
-
-def parse_client_settings(kafka: Mapping[str, str]) -> ClientSettings:
-    """From `kafka.*` options without their prefix."""
-    return ClientSettings(
-        bootstrap_servers=parse_addresses(kafka["bootstrap.servers"]),
-        security=parse_security(kafka),
-        client_id=kafka.get("client.id", "moldau-spark"),
-        connect_timeout_s=_seconds(kafka, "socket.connection.setup.timeout.ms", 10_000),
-        request_timeout_s=_seconds(kafka, "request.timeout.ms", 30_000),
-    )
-
-
-def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """host:port, several with commas; IPv6 in brackets; a protocol before it is left out, as Java's clients do."""
-    from moldau.spark.options import OptionError
-
-    found = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        host, colon, port = part.rpartition("://")[2].rpartition(":")
-        if not colon or not port.isdigit() or not host:
-            raise OptionError(f"option 'kafka.bootstrap.servers' has '{part}': write host:port")
-        found.append((host.strip("[]"), int(port)))
-    return tuple(found)
-
-
-def _seconds(kafka: Mapping[str, str], name: str, default_ms: int) -> float:
-    from moldau.spark.options import read_int
-
-    value = read_int({f"kafka.{name}": kafka[name]}, f"kafka.{name}", least=1) if name in kafka else None
-    return (value or default_ms) / 1000
 
 
 class Connection:
@@ -191,7 +148,7 @@ class Connection:
         self.close()
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
             return ClientError(
-                f"{self.peer} refused the TLS connection: {error.reason}. Set kafka.ssl.keystore.location to a "
+                f"{self.peer} refused the TLS connection: {error.reason}. Set ssl.keystore.location to a "
                 "certificate and key in PEM that it trusts"
             )
         if isinstance(error, TimeoutError):
@@ -204,7 +161,7 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             raise ClientError(
                 f"the certificate of {self.peer} is not trusted: {error.verify_message}. "
-                "Set kafka.ssl.truststore.location to its CA in PEM"
+                "Set ssl.truststore.location to its CA in PEM"
             ) from error
         except OSError as error:
             raise self._broken(error) from error

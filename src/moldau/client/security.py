@@ -8,12 +8,19 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moldau.spark.options import OptionError
-
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _JAAS_VALUE = r'\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))'
 _JAVA_ONLY_STORES = {"JKS", "PKCS12"}
+
+
+class SettingError(ValueError):
+    """A setting is missing or not valid: which, and what to write."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"setting '{name}' {problem}")
+        self.name = name
+        self.problem = problem
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,10 +45,10 @@ class Security:
 
 
 def parse_security(kafka: Mapping[str, str]) -> Security:
-    """What the `kafka.*` options say about TLS and SASL (names without the prefix)."""
+    """What the settings say about TLS and SASL."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
-        raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': write one of {', '.join(_PROTOCOLS)}")
+        raise SettingError("security.protocol", f"is '{protocol}': write one of {', '.join(_PROTOCOLS)}")
     tls = protocol.endswith("SSL")
     mechanism = username = password = None
     if protocol.startswith("SASL"):
@@ -73,14 +80,13 @@ def parse_security(kafka: Mapping[str, str]) -> Security:
 def _parse_sasl(kafka: Mapping[str, str]) -> tuple[str, str, str]:
     mechanism = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "GSSAPI").upper()
     if mechanism not in MECHANISMS:
-        raise OptionError(f"option 'kafka.sasl.mechanism' is '{mechanism}': supported are {', '.join(MECHANISMS)}")
+        raise SettingError("sasl.mechanism", f"is '{mechanism}': supported are {', '.join(MECHANISMS)}")
     jaas = kafka.get("sasl.jaas.config", "")
     username = kafka.get("sasl.username") or _jaas_value(jaas, "username")
     password = kafka.get("sasl.password") or _jaas_value(jaas, "password")
     if username is None or password is None:
-        raise OptionError(
-            "options 'kafka.sasl.username' and 'kafka.sasl.password' are missing (or both in 'kafka.sasl.jaas.config')"
-        )
+        missing = "sasl.username" if username is None else "sasl.password"
+        raise SettingError(missing, "is missing: set sasl.username and sasl.password, or both in sasl.jaas.config")
     return mechanism, username, password
 
 
@@ -103,9 +109,10 @@ def _refuse_java_store(kafka: Mapping[str, str], side: str) -> None:
         target = "ca.pem" if side == "truststore" else "client.pem"
         store = location or "store.jks"
         advice = f"keytool -importkeystore -srckeystore {store} -destkeystore store.p12 -deststoretype pkcs12"
-        raise OptionError(
-            f"option 'kafka.ssl.{side}.location' is a Java key store: convert it ({advice}; "
-            f"openssl pkcs12 -in store.p12 -out {target} -nodes) and set kafka.ssl.{side}.type=PEM"
+        raise SettingError(
+            f"ssl.{side}.location",
+            f"is a Java key store: convert it ({advice}; openssl pkcs12 -in store.p12 -out {target} -nodes) and set "
+            f"ssl.{side}.type=PEM",
         )
 
 

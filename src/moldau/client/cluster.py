@@ -1,20 +1,22 @@
-"""The cluster as the driver sees it: which partitions there are, who leads them, which offsets they hold.
+"""A cluster as its clients see it: which partitions there are, who leads them, which offsets they hold.
 
 Answers come from the leaders, and what can be cured by asking again (a leader that moved, a broker that restarts) is
 asked again a few times before it is an error.
 """
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
-from moldau.spark.client import BrokerError, ClientError, ClientSettings, Connection, Disconnected
-from moldau.spark.options import PartitionOffsets, SourceOptions, TopicPartition
+from moldau.client.connection import BrokerError, ClientError, Connection, Disconnected
+from moldau.client.settings import ClientSettings
 from moldau.wire import ErrorCode
 from moldau.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     FindCoordinatorRequest,
@@ -30,6 +32,8 @@ from moldau.wire.messages import (
 )
 
 T = TypeVar("T")
+TopicPartition = tuple[str, int]
+PartitionOffsets = dict[TopicPartition, int]
 Address = tuple[str, int]
 _COMMIT_BY_NAME = 9  # version 10 names topics by id
 _COORDINATOR_BY_KEY = 3  # version 4 asks for several groups at once
@@ -131,6 +135,17 @@ class Cluster:
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
         """All offsets of a group. While a transaction leaves one in doubt, its end is waited for."""
         return self._retrying(lambda: self._committed(group))
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Forget groups and their offsets, each at its coordinator. One that is not there is forgotten already."""
+        for group in groups:
+            self._retrying(partial(self._delete_group, group))
+
+    def _delete_group(self, group: str) -> None:
+        answer = self._coordinator(group).call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+        for row in answer.results:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise BrokerError(row.error_code, f"group {group} was not deleted")
 
     def _committed(self, group: str) -> dict[TopicPartition, Committed]:
         request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
@@ -270,26 +285,3 @@ class Cluster:
                 if time.monotonic() + pause_s > deadline:
                     raise
                 time.sleep(pause_s)
-
-
-def assigned_partitions(cluster: Cluster, options: SourceOptions) -> Topics:
-    """The partitions the options ask for, as they are now."""
-    if options.subscribe_pattern is not None:
-        every = cluster.topics(None)
-        pattern = re.compile(options.subscribe_pattern)
-        kept = {name: leader for name, leader in every.leaders.items() if pattern.search(name[0])}
-        return Topics(kept, every.brokers, frozenset())
-    if options.subscribe is not None:
-        return cluster.topics(options.subscribe)
-    assert options.assign is not None
-    named = cluster.topics({topic for topic, _ in options.assign})
-    kept = {partition: leader for partition, leader in named.leaders.items() if partition in options.assign}
-    return Topics(kept, named.brokers, named.missing)
-
-
-def require_topics(topics: Topics) -> Topics:
-    """Refuse topics that do not exist, when they were named."""
-    if topics.missing:
-        names = ", ".join(sorted(topics.missing))
-        raise UnknownTopic(f"no such topic: {names}. Create it first, or subscribe by subscribePattern")
-    return topics
