@@ -90,3 +90,10 @@ def test_console_blocks_run(block: Block, tmp_path: Path) -> None:
                 check=False,
             )
             assert done.returncode == 0, (command, done.stderr)
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", (ROOT / "docs" / "ARCHITECTURE.md").read_text()))
+    rooms = (ROOT / "src" / "moldau", ROOT / "src" / "moldau" / "broker", ROOT)
+    assert len(named) > 60
+    assert not [path for path in sorted(named) if not any((room / path).exists() for room in rooms)]

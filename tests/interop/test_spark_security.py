@@ -27,7 +27,7 @@ from tests.support.clients import fresh, quiet, read_all
 
 SCRAM_LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="ann-secret";'
 DELIVERIES = ("at-least-once", "exactly-once")
-NOT_TRUSTED = r"certificate of 127.* is not trusted: .* kafka\.ssl\.truststore\.location"
+NOT_TRUSTED = r"certificate of 127.* is not trusted: .* ssl\.truststore\.location"
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
