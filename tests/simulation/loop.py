@@ -81,7 +81,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._is_over = False
         self.now = 0.0  # what `time` says
-        self._ready: deque[SimHandle] = deque()
+        self._ready: deque[Event] = deque()
         self._timers: list[tuple[float, int, Event]] = []
         self._turn = itertools.count()
         self._current = OF_THE_WORLD
@@ -219,6 +219,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 continue  # it went on for a moment after its own end
             except Exception as error:
                 self.call_exception_handler({"message": f"{process}: {callback} failed", "exception": error})
+
+    def stand_still(self, seconds: float) -> None:
+        """Time goes on, and nothing happens. Then all timers are due, before anything they lead to."""
+        self.now += seconds
+        while self._timers and self._timers[0][0] <= self.now:
+            self._ready.append(heappop(self._timers)[2])
 
     def spawn(self, process: Process, make: Callable[[], Any]) -> asyncio.Task[Any]:
         """Run a coroutine as `process`; so runs whatever it schedules."""

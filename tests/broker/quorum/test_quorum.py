@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -246,7 +245,7 @@ def test_a_leader_survives_a_moment_in_which_nobody_could_listen(tmp_path: Path)
             world.start(node_id)
         leader = await world.bootstrap()
         epoch = leader.quorum.epoch
-        time.sleep(2.0)
+        world.loop.stand_still(2.0)
         await asyncio.sleep(0.5)
         assert (leader.quorum.epoch, leader.quorum.is_leader) == (epoch, True)
 
