@@ -170,11 +170,14 @@ def test_what_cannot_be_delivered_is_set_aside_and_holds_up_nobody(setting: Sett
     small = fresh("small")
     admin = AdminClient({"bootstrap.servers": setting.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(small, 1, 1, config={"max.message.bytes": "500"})])[small].result(15)
-    relay = setting.relay()
     setting.delays.send("no topic has such a name!", "a", key="k", after="1ms").result(20)
     setting.delays.send(small, "b" * 1_000, after="1ms").result(20)
+    for number in range(10):  # in one batch with the one that is too large
+        setting.delays.send(small, f"c{number}", after="1ms").result(20)
     setting.delays.send(setting.out, "good", after="1ms").result(20)
-    wait_until(lambda: relay.counts().dead == 2 and relay.counts().delivered == 1)
+    relay = setting.relay()
+    wait_until(lambda: relay.counts().dead == 2 and relay.counts().delivered == 11)
+    assert sorted(values(setting.bootstrap, small)) == [f"c{number}" for number in range(10)]
     dead = records(setting.bootstrap, DelayTopics(setting.topic).dead)
     assert sorted(each.value()[:1] for each in dead) == [b"a", b"b"]
     assert {dict(each.headers())["kafka_dlt-original-topic"] for each in dead} == {

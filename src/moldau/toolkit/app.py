@@ -37,12 +37,13 @@ from moldau.toolkit.positions import Reset
 from moldau.toolkit.registry import Registry
 from moldau.toolkit.runtime import HandlerRuntime
 from moldau.toolkit.scheduler import Limits, Order, Where
-from moldau.toolkit.sending import Delivery, Header, Producer, Topic
+from moldau.toolkit.sending import Delivery, Header, Producer, Record, Topic
 from moldau.toolkit.spec import Around, HandlerSpec, Once, Options, split_topics
 from moldau.toolkit.spool import Spool
 from moldau.toolkit.timekeeping import SystemTime, Time, sleep
 from moldau.toolkit.topics import TopicMaker
 from moldau.toolkit.trace import Tracer
+from moldau.toolkit.transactional import collecting
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -113,6 +114,7 @@ class App:
         self._producer: Producer | None = None
         self._delays_topic = delays
         self._delays: Delays | None = None
+        self.transaction_step: Callable[[str], None] = lambda _: None  # tests die between two steps
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Event | None = None
         self._hurry: asyncio.Event | None = None
@@ -142,11 +144,13 @@ class App:
         timeout: Duration | None = None,
         around: Sequence[Around] = (),
         once: Once | None = None,
+        transactional: bool = False,
         limits: Limits | None = None,
         group: str | None = None,
     ) -> Callable[[F], F]:
         """Handle the records of topics (names, or patterns that begin with ^).
 
+        With `transactional`, what it sends (and `to`) and the commit of its record are one Kafka transaction.
         `once` is the innermost wrapper of the call: a database transaction (`moldau.toolkit.db.Store`, …).
         """
         names, patterns = split_topics(topics)
@@ -164,6 +168,7 @@ class App:
             limits or Limits(),
             (*outer, *around),
             once,
+            transactional,
         )
 
         def register(call: F) -> F:
@@ -276,9 +281,13 @@ class App:
             )
         if id is not None:
             raise SetupError("id= is for what is sent later: say when with at=, after= or cron=")
-        return self.producer.send(
-            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
+        return self._send_record(self.producer.encode(topic, value, key, headers, partition, timestamp_ms))
+
+    def _send_record(self, record: Record) -> Delivery:
+        """Now, or with the transaction of the handler that sends it."""
+        if (collected := collecting.get()) is not None:
+            return collected.add(self.producer.prepare(record))
+        return self.producer.send_record(record)
 
     def cancel(self, id: str) -> Delivery:  # noqa: A002  what it is
         """Take back what was to be sent later (see `Delays.cancel`)."""
@@ -287,7 +296,12 @@ class App:
     @property
     def delays(self) -> Delays:
         if self._delays is None:
-            self._delays = Delays(self.producer, topic=self._delays_topic, wall_ms=self.time.wall_ms)
+            self._delays = Delays(
+                self.producer,
+                topic=self._delays_topic,
+                wall_ms=self.time.wall_ms,
+                send_record=self._send_record,
+            )
         return self._delays
 
     # Running.
@@ -351,16 +365,20 @@ class App:
         if wanted:
             await maker.ensure_all(wanted)
         by_name: dict[str, Group] = {}
+        transactional = {spec.group for spec in self.specs if spec.options.transactional}
         for spec in self.specs:
             group = by_name.get(spec.group)
             if group is None:
                 settings = GroupSettings(
                     spec.group,
-                    self._consumer_settings(base, spec.group),
+                    self._consumer_settings(base, spec.group)
+                    | ({"isolation.level": "read_committed"} if spec.group in transactional else {}),
                     self.reset,
                     self._commit_ms,
                     self._revoke_ms,
                     refresh_s=self._refresh_s(),
+                    is_transactional=spec.group in transactional,
+                    transaction_step=self.transaction_step,
                 )
                 group = by_name[spec.group] = Group(settings, self.time, self._producer, maker, self._hooks, self.fail)
                 self.groups.append(group)

@@ -71,6 +71,7 @@ class Revoking:
     wheres: Sequence[Where]
     seconds: float
     answer: Future[Mapping[Where, tuple[int, str]]]
+    metadata: Any  # the group's generation, for whoever commits in a transaction
 
 
 @dataclass(slots=True, frozen=True)
@@ -227,6 +228,19 @@ class ConsumerThread:
     def ends(self) -> Future[Mapping[Where, int]]:
         """Where the log of each assigned partition ends now."""
         return self.ask(lambda _: self.offsets_at(dict.fromkeys(self._generations, positions.END)))
+
+    def metadata(self) -> Future[Any]:
+        """The group's generation and our place in it: what fences a transaction."""
+        return self.ask(lambda consumer: consumer.consumer_group_metadata())
+
+    def begin_again(self) -> Future[None]:
+        """Read everything assigned on from what is committed, as if it were assigned now."""
+
+        def begin(_: Consumer) -> None:
+            for start in self._starts(list(self._generations)):
+                self._jump(start.where, start.offset, start)
+
+        return self.ask(begin)
 
     def close(self) -> None:
         """Leave the group and end. What is to be committed was committed before, or is asked for once more."""
@@ -418,7 +432,7 @@ class ConsumerThread:
         mine = [where for where in wheres if where in self._generations]
         if mine and not self._closing:  # at the end everything was committed before
             answer: Future[Mapping[Where, tuple[int, str]]] = Future()
-            self._post(Revoking(mine, self._drain_s, answer))
+            self._post(Revoking(mine, self._drain_s, answer, consumer.consumer_group_metadata()))
             try:
                 offsets = answer.result(self._drain_s + 2.0)
                 if offsets:
@@ -480,7 +494,7 @@ class ConsumerThread:
         if failed is not None:
             raise KafkaException(failed)
 
-    def _jump(self, where: Where, offset: int) -> None:
+    def _jump(self, where: Where, offset: int, start: Start | None = None) -> None:
         if where not in self._generations:
             raise ValueError(f"{where[0]}-{where[1]} is not assigned to this member")
         self._generation += 1
@@ -496,7 +510,7 @@ class ConsumerThread:
         self._unpaused(where)
         self._generations[where] = self._generation
         self._begun[where] = offset
-        self._post(Assigned(self._generation, [Start(where, offset, offset_map.NOTHING)]))
+        self._post(Assigned(self._generation, [start or Start(where, offset, offset_map.NOTHING)]))
 
     def _unpaused(self, where: Where) -> None:
         """A new assignment is not paused."""

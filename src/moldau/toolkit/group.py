@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moldau.toolkit import letters
+from moldau.toolkit import letters, transactional
 from moldau.toolkit.consuming import (
     Arrived,
     Assigned,
@@ -31,18 +32,22 @@ from moldau.toolkit.consuming import (
     Trouble,
 )
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
-from moldau.toolkit.message import headers_of
+from moldau.toolkit.message import Message, headers_of
 from moldau.toolkit.positions import Reset
 from moldau.toolkit.runtime import HandlerRuntime, Lane, Surroundings
 from moldau.toolkit.scheduler import Entry, Where
 from moldau.toolkit.sending import Producer, Record
 from moldau.toolkit.timekeeping import Time
+from moldau.toolkit.transactional import Transactions, TransactionThread, collecting
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
     from moldau.toolkit.topics import TopicMaker
 
 log = logging.getLogger("moldau.toolkit")
 _NAMED_MAX = 10
+_TRANSACTION_MS = 100  # so often what transactional handlers sent goes out
 
 Hook = Callable[[list[Where]], Any]
 
@@ -67,6 +72,8 @@ class GroupSettings:
     drain_ms: int
     batch_size: int = 2_000
     refresh_s: float = 30.0
+    is_transactional: bool = False
+    transaction_step: Callable[[str], None] = lambda _: None
 
 
 class Group:
@@ -97,6 +104,7 @@ class Group:
         self._is_stopping = False
         self._is_held = False
         self._has_started = False
+        self._is_transacting = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_assigned = asyncio.Event()
         self._thread = ConsumerThread(
@@ -109,10 +117,31 @@ class Group:
             refresh_s=settings.refresh_s,
             wall_ms=time.wall_ms,
         )
+        self._transactions = self._make_transactions() if settings.is_transactional else None
+
+    def _make_transactions(self) -> Transactions:
+        name, step = self.settings.name, self.settings.transaction_step
+        around = transactional.Surroundings(
+            self._to_commit_whole,
+            lambda: asyncio.wrap_future(self._thread.metadata()),
+            lambda offsets: self._committed(Committed(offsets, None)),
+            self._output_refused,
+            lambda: asyncio.wrap_future(self._thread.begin_again()),
+        )
+        thread = TransactionThread(self._producer.client_config, f"{name}-{secrets.token_hex(8)}", step)
+        return Transactions(thread, around, step)
 
     def surroundings(self, registry: Any, note: Any) -> Surroundings:
         return Surroundings(
-            self.settings.name, self._time, self._producer, registry, self._hand_over, self._fail, self.commit_now, note
+            self.settings.name,
+            self._time,
+            self._producer,
+            registry,
+            self._hand_over,
+            self._fail,
+            self.commit_now,
+            note,
+            self._transactions.outputs if self._transactions is not None else None,
         )
 
     def add(self, handler: HandlerRuntime) -> None:
@@ -258,7 +287,11 @@ class Group:
         while any(part.alive and part.running for part in parts) and self._loop.time() < deadline:  # noqa: ASYNC110  a handful, rarely
             await asyncio.sleep(0.005)
         await self._tell(self._hooks.revoked, list(event.wheres))
-        offsets = self._to_commit(set(event.wheres))
+        if self._transactions is not None:
+            offsets = {}
+            await self._transactions.commit(set(event.wheres), event.metadata)
+        else:
+            offsets = self._to_commit(set(event.wheres))
         if not event.answer.done():
             event.answer.set_result(offsets)
 
@@ -267,6 +300,8 @@ class Group:
             owner = self._owners.pop(where, None)
             if owner is not None:
                 owner[1].scheduler.removed(where)
+        if self._transactions is not None:
+            self._transactions.outputs.forget_gone()
         for handler in self.handlers:
             handler.abandon()
         if event.is_lost:
@@ -330,12 +365,31 @@ class Group:
 
     def _tick(self) -> None:
         """Commit what has changed, and look again in a moment."""
-        offsets = self._to_commit(None)
-        if offsets and not self._is_stopping:
-            self._thread.commit(offsets).add_done_callback(lambda done: done.exception())
+        commit_ms = self.settings.commit_ms
+        if self._transactions is not None:
+            commit_ms = min(commit_ms, _TRANSACTION_MS)
+            if not self._is_stopping and not self._is_transacting:
+                self._spawn(self._transact())
+        else:
+            offsets = self._to_commit(None)
+            if offsets and not self._is_stopping:
+                self._thread.commit(offsets).add_done_callback(lambda done: done.exception())
         self._flow()
         # In real time, whatever time the handlers live in: this is between us and the broker.
-        self._timer = self._loop.call_later(self.settings.commit_ms / 1_000, self._tick)
+        self._timer = self._loop.call_later(commit_ms / 1_000, self._tick)
+
+    async def _transact(self) -> None:
+        """Commit what is finished, if anything is; what goes wrong with it is made again."""
+        assert self._transactions is not None
+        if not self._to_commit(None):
+            return
+        self._is_transacting = True
+        try:
+            await self._transactions.commit()
+        except Exception as error:  # the consumer is closed, or our own mistake
+            log.warning("%s: a transaction could not be made: %r", self.settings.name, error)
+        finally:
+            self._is_transacting = False
 
     def _to_commit(self, only: set[Where] | None) -> dict[Where, tuple[int, str]]:
         found: dict[Where, tuple[int, str]] = {}
@@ -345,8 +399,22 @@ class Group:
                 found |= {where: each for where, each in told.items() if only is None or where in only}
         return found
 
+    def _to_commit_whole(self, only: set[Where] | None) -> dict[Where, tuple[int, str]]:
+        """The same for transactions. One whose map was cut short waits: it would forget what it told before."""
+        told = self._to_commit(only)
+        return {
+            where: each
+            for where, each in told.items()
+            if (owner := self._owners.get(where)) is not None and owner[1].scheduler.is_whole(where, each)
+        }
+
     async def commit_now(self, where: Where | None = None) -> None:
         """Commit what is finished, and wait for the broker."""
+        if self._transactions is not None:
+            only = None if where is None else {where}
+            if self._to_commit(only) and not await self._transactions.commit(only):
+                raise SendFailed("a transaction was undone; it is made again", is_retriable=True)
+            return
         offsets = self._to_commit(None if where is None else {where})
         if offsets:
             await asyncio.wrap_future(self._thread.commit(offsets))
@@ -370,7 +438,11 @@ class Group:
             try:
                 if await self._topics.ensure(topic, like):
                     self._thread.ask(lambda _: self._thread.look_again())
-                await self._producer.send_record(Record(topic, entry.raw.value(), entry.key, build(brief)))
+                record = Record(topic, entry.raw.value(), entry.key, build(brief))
+                if self._transactions is not None and collecting.get() is not None:
+                    self._transactions.outputs.put(entry, [record])  # instead of what it sent before it failed
+                else:
+                    await self._producer.send_record(record)
             except SendFailed as error:
                 if error.is_too_large and not brief:
                     brief = True
@@ -388,6 +460,27 @@ class Group:
             else:
                 return True
         return False
+
+    async def _output_refused(self, entry: Entry, error: KafkaError) -> Sequence[Record] | None:
+        """The cluster will never take what a finished record sent: it is a dead letter, or the app's end."""
+        owner = self._owners.get(entry.part.where)
+        if owner is None or not entry.part.alive:
+            return None
+        failure = SendFailed(f"its output cannot be sent: {error.str()}", is_retriable=False)
+        own = owner[0].options.dead_letter
+        if own is False or isinstance(entry.failure, SendFailed):
+            where = f"{entry.part.where[0]}-{entry.part.where[1]} offset {entry.offset}"
+            self._fail(
+                HandlerFailed(f"{where}: {failure}. Nothing of it is committed. Give the handler dead_letter=True")
+            )
+            return None
+        entry.failure = failure
+        origin = Message(entry).origin
+        topic = own if isinstance(own, str) else letters.dead_letter_topic(origin.topic)
+        await self._topics.ensure(topic, origin.topic)
+        headers = letters.for_dead_letter(headers_of(entry.raw), origin, self.settings.name, failure, 1, brief=True)
+        owner[0].counts.dead += 1
+        return [Record(topic, entry.raw.value(), entry.key, headers)]
 
     # The end, and what tests ask.
 
@@ -419,10 +512,14 @@ class Group:
             log.error("the consumer did not close in time")
         for task in list(self._tasks):
             task.cancel()
+        if self._transactions is not None:
+            self._transactions.close()
 
     async def is_idle(self) -> bool:
         """Whether everything there is was handled, but for what waits for a time to come."""
         if not self._owners or self._events or self._busy():
+            return False
+        if self._transactions is not None and self._transactions.is_busy:
             return False
         ends = await asyncio.wrap_future(self._thread.ends())
         if self._events or self._busy() or set(ends) != set(self._owners):

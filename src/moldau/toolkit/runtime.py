@@ -28,11 +28,13 @@ from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after
 from moldau.toolkit.scheduler import Entry, Scheduler, Where
 from moldau.toolkit.threads import DaemonThreads
 from moldau.toolkit.timekeeping import Cancellable, Time
+from moldau.toolkit.transactional import Collected, collecting
 
 if TYPE_CHECKING:
     from moldau.toolkit.registry import Registry
     from moldau.toolkit.sending import Producer
     from moldau.toolkit.spec import HandlerSpec
+    from moldau.toolkit.transactional import Outputs
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -68,6 +70,7 @@ class Surroundings:
     fail: Callable[[BaseException], None]
     commit_now: Callable[[Where], Awaitable[None]]
     note: Callable[[str, Message, dict[str, Any]], None] | None  # for the trace, where there is one
+    outputs: Outputs | None = None  # of transactional handlers
 
 
 class Lane:
@@ -194,6 +197,7 @@ class HandlerRuntime:
             and (options.commit, options.batch, options.timeout_ms, options.to) == ("after", None, None, None)
             and not options.around
             and options.once is None
+            and not options.transactional
         )
 
     async def _work_simply(self, worker: Worker) -> None:
@@ -345,6 +349,20 @@ class HandlerRuntime:
     # One record.
 
     async def _handle(self, lane: Lane, entry: Entry, raised: BaseException | None) -> None:
+        if not self.options.transactional:
+            await self._handle_one(lane, entry, raised)
+            return
+        assert self.around.outputs is not None
+        await self.around.outputs.room.wait()
+        collected = Collected()
+        token = collecting.set(collected)
+        try:
+            await self._handle_one(lane, entry, raised)
+        finally:
+            collected.is_over = True
+            collecting.reset(token)
+
+    async def _handle_one(self, lane: Lane, entry: Entry, raised: BaseException | None) -> None:
         scheduler = lane.scheduler
         mode = self.options.commit
         if mode == "auto":
@@ -394,6 +412,8 @@ class HandlerRuntime:
             if was_open:
                 self.wake()
         self.counts.handled += 1
+        if self.around.outputs is not None and (collected := collecting.get()) is not None:
+            self.around.outputs.put(entry, collected.records)  # at the same moment as it is finished
         if self.options.commit == "manual":
             lane.scheduler.returned(entry)
         elif not lane.scheduler.finished(entry):
@@ -462,10 +482,14 @@ class HandlerRuntime:
     async def _send_on(self, entry: Entry, result: Any) -> None:
         to = self.options.to
         assert to is not None
-        record = self.around.producer.encode(to, result, None, _carried(entry))
+        encoded = self.around.producer.encode(to, result, None, _carried(entry))
+        record = type(encoded)(to, encoded.value, entry.key, encoded.headers)
+        if (collected := collecting.get()) is not None:
+            collected.add(self.around.producer.prepare(record))
+            return
         while True:
             try:
-                await self.around.producer.send_record(type(record)(to, record.value, entry.key, record.headers))
+                await self.around.producer.send_record(record)
             except SendFailed as error:
                 if not error.is_retriable or not entry.part.alive:
                     raise

@@ -395,6 +395,12 @@ class Scheduler:
                 found[where] = now
         return found
 
+    def is_whole(self, where: Where, told: tuple[int, str]) -> bool:
+        """Whether this snapshot of a partition, of now, tells everything that is finished."""
+        part = self.parts[where]
+        offset, ranges = offset_map.finished_beyond(part.unfinished, part.next_offset, part.noted)
+        return offset == told[0] and list(offset_map.decode(*told).finished) == ranges
+
     def parked(self) -> list[tuple[Entry, int]]:
         """The entries that hold back their key until a later attempt, and how many wait behind each."""
         found = []

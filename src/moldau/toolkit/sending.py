@@ -20,7 +20,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -294,12 +294,7 @@ class Producer:
         """Send bytes as they are."""
         if self._closing.is_set():
             raise SendFailed("the producer is closed", is_retriable=False)
-        for interceptor in self._interceptors:
-            if (on_send := getattr(interceptor, "on_send", None)) is not None:
-                try:
-                    record = on_send(record)
-                except Exception:  # as in Kafka, an interceptor's failure is its own
-                    log.exception("an interceptor failed in on_send")
+        record = self._intercepted(record)
         delivery = Delivery(record, self._lock)
         with self._lock:
             self._pending += 1
@@ -315,6 +310,23 @@ class Producer:
                 self._pending -= 1
             raise
         return delivery
+
+    def prepare(self, record: Record) -> Record:
+        """What `send_record` would send, for somebody else to send it: intercepted, and with its partition."""
+        record = self._intercepted(record)
+        if record.partition is None and self._partitioner is not None:
+            partition = self._partitioner(record.topic, record.key, self.partition_count(record.topic))
+            record = replace(record, partition=partition)
+        return record
+
+    def _intercepted(self, record: Record) -> Record:
+        for interceptor in self._interceptors:
+            if (on_send := getattr(interceptor, "on_send", None)) is not None:
+                try:
+                    record = on_send(record)
+                except Exception:  # as in Kafka, an interceptor's failure is its own
+                    log.exception("an interceptor failed in on_send")
+        return record
 
     def _codec(self, topic: str, part: str, value: Any) -> Codec:
         declared = self._codecs.declared.get((topic, part))

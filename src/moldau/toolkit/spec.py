@@ -58,6 +58,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     around: tuple[Around, ...] = ()
     once: Once | None = None
+    transactional: bool = False
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -72,6 +73,8 @@ class Options:
             raise SetupError('a batch handler has no to=, timeout=, around=, once= and no commit mode but "after"')
         if self.retry.keep_order and self.order == "none":
             raise SetupError('Retry(keep_order=True) needs order="key" or order="partition"')
+        if self.transactional and (self.batch or self.once or self.commit != "after"):
+            raise SetupError('a transactional handler has no batch=, no once= and no commit mode but "after"')
         if self.commit == "manual" and (self.to or self.retry.later):
             raise SetupError('commit="manual" leaves finishing to you: it has no to= and no Retry(later=…)')
 

@@ -33,6 +33,7 @@ log = logging.getLogger("moldau.toolkit")
 BATCH = 2_000  # commands of one step
 FIRED_MAX = 4_000  # messages a step delivers
 _CALL_S = 10.0
+_REPORTS_S = 1.0
 REST_S = 0.1  # so long it sleeps at most: for stops, and clocks that are set
 _AGAIN_S = 0.5
 _SOON_S = 0.001
@@ -120,6 +121,7 @@ class PartitionWorker:
         self._end = 0  # the commands were read to here, control records included
         self._is_careful = False  # after a failure: see which message it was
         self._undeliverable: dict[bytes, KafkaError] = {}
+        self._suspects: set[bytes] = set()
         self._known: set[str] = set()
 
     # From any thread.
@@ -337,6 +339,7 @@ class PartitionWorker:
         self._at("applied")
         self._is_careful = False
         self._undeliverable.clear()
+        self._suspects.clear()
         late = max((now_ms - delayed.due_ms for _, delayed in step.deliveries), default=0)
         delivered = len(step.deliveries) - dead
         self.counts.add(DelayCounts(step.scheduled, step.cancelled, delivered, dead, step.refused, late))
@@ -345,13 +348,21 @@ class PartitionWorker:
         """Undo the step, so that it is made again; raises if that is not possible."""
         if isinstance(error, KafkaException):
             kind = error.args[0]
-            if kind.fatal() or not kind.txn_requires_abort():
+            # A transaction that has failed already takes no more messages: `_STATE`.
+            if kind.fatal() or not (kind.txn_requires_abort() or kind.code() == KafkaError._STATE):
                 if kind.code() in _FENCED:
                     raise TakenOver("another relay has taken it over") from error
                 raise error
             log.warning("delays, partition %d: %s; tried again", self.index, kind.str())
         _retried(self._producer.abort_transaction, self._is_stopping)
-        self._undeliverable |= failed
+        self._producer.flush(_REPORTS_S)  # why, message by message
+        # A batch is refused as a whole: who failed beside others is only a suspect, and goes alone the next time.
+        guilty = {id_: error for id_, error in failed.items() if id_ in self._suspects}
+        self._undeliverable |= guilty
+        if guilty:
+            self._suspects -= guilty.keys()
+        else:  # or something else was the matter, and the suspects stay
+            self._suspects |= failed.keys()
         self._is_careful = True
         self._place(self._position)  # the commands of the step are read again
         if not failed:
@@ -378,12 +389,19 @@ class PartitionWorker:
                 continue
             noted = _noting(failed, id_) if self._is_careful else None
             headers = entry.delivered_headers(id_, delayed)
+            if id_ in self._suspects:
+                self._producer.flush(_CALL_S)
             try:
                 self._send(delayed.topic, delayed.value, delayed.key, headers, delayed.partition, noted)
             except KafkaException as refused:
+                if failed and refused.args[0].code() == KafkaError._STATE:
+                    return dead
                 if refused.args[0].code() not in _HOPELESS:
                     raise
-                failed[id_] = refused.args[0]  # the client itself knows
+                failed[id_] = refused.args[0]
+                self._suspects.add(id_)  # the client itself knows
+            if id_ in self._suspects:
+                self._producer.flush(_CALL_S)
         for id_, data in step.writes.items():
             self._send(topics.pending, data, id_, None, self.index, None)
         self._send(topics.pending, b"%d" % self._end, POSITION, None, self.index, None)
@@ -468,6 +486,8 @@ def _producer_config(config: Mapping[str, Any], topics: DelayTopics, index: int)
         "partitioner": "murmur2_random",
         "topic.metadata.propagation.max.ms": 5_000,
         "transaction.timeout.ms": 30_000,
+        # librdkafka 2.16 otherwise forgets the coordinator, and who waits for it, when all brokers are away at once.
+        "metadata.recovery.strategy": "none",
         **config,
         "transactional.id": topics.transactional_id(index),
     }

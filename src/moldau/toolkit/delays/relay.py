@@ -230,6 +230,7 @@ class DelayRelay:
             done = {worker.index: worker.carried_over for worker in self._workers.values() if worker.is_ready}
         wanted = [TopicPartition(self.topics.commands, index, offset) for index, offset in done.items() if offset > 0]
         if wanted:
-            with contextlib.suppress(KafkaException):
-                for future in AdminClient({"log_level": 0, **self._config}).delete_records(wanted).values():
+            admin = AdminClient({"log_level": 0, **self._config})  # kept: without it no answer comes
+            with contextlib.suppress(KafkaException, TimeoutError):
+                for future in admin.delete_records(wanted).values():
                     future.result(_STOP_S)
