@@ -17,12 +17,13 @@ from moldau.seams.network import Disconnected, FrameHandler, Payload, RequestTim
 from tests.simulation.loop import Process, SimHandle, VirtualLoop, current_process
 
 
+_BUFFERS = (bytes, bytearray, memoryview)
+
+
 def _joined(payload: Payload) -> bytearray:
-    if len(payload) == 1 and isinstance(payload[0], bytes | bytearray | memoryview):
-        return bytearray(payload[0])
     frame = bytearray()
     for piece in payload:
-        frame += piece if isinstance(piece, bytes | bytearray | memoryview) else piece.read()
+        frame += piece if isinstance(piece, _BUFFERS) else piece.read()
     return frame
 
 
@@ -55,7 +56,9 @@ class Fabric:
 
     def delay_s(self, source: str, target: str) -> float:
         low, high = self.latency_ms
-        ms = low + (high - low) * self.random.fraction() + self.extra_ms.get((source, target), 0.0)
+        ms = low + (high - low) * self.random.fraction()
+        if self.extra_ms:
+            ms += self.extra_ms.get((source, target), 0.0)
         return ms / 1000
 
     def is_cut(self, source: str, target: str) -> bool:
@@ -105,20 +108,25 @@ class Link:
         self.lost_frames = False
         self.client: SimClientConnection
         self.server: SimServerConnection
-        self._ready_s = {True: 0.0, False: 0.0}
+        self._there = (client_host, server_host)
+        self._back = (server_host, client_host)
+        self._there_ready_s = self._back_ready_s = 0.0  # when the last frame of a direction arrives
         fabric.links[self.id] = self
 
     def send(self, to_server: bool, frame: bytearray, deliver: Callable[[bytearray], None], receiver: Process) -> None:
         """Hand a frame to the network: `deliver` runs as `receiver` when it arrives, if it does."""
         fabric = self.fabric
-        ends = (self.client_host, self.server_host) if to_server else (self.server_host, self.client_host)
+        ends = self._there if to_server else self._back
         fabric.frames += 1
         if ends in fabric.cuts:
             fabric.dropped += 1
             self.lost_frames = True
             return
-        arrival = max(self._ready_s[to_server], fabric.loop.time() + fabric.delay_s(*ends))
-        self._ready_s[to_server] = arrival
+        arrival = fabric.loop.now + fabric.delay_s(*ends)
+        if to_server:
+            arrival = self._there_ready_s = max(self._there_ready_s, arrival)
+        else:
+            arrival = self._back_ready_s = max(self._back_ready_s, arrival)
         fabric.loop.call_as(receiver, arrival, self._arrive, ends, deliver, frame)
 
     def _arrive(self, ends: tuple[str, str], deliver: Callable[[bytearray], None], frame: bytearray) -> None:
@@ -211,7 +219,7 @@ class SimServerConnection:
         self._is_scheduled = False
         if self.is_closed or self._paused or not self._inbox:
             return
-        wait_s = self._muted_until_s - self._link.fabric.loop.time()
+        wait_s = self._muted_until_s - self._link.fabric.loop.now
         if wait_s > 0:
             self._schedule(wait_s)
             return
@@ -228,7 +236,7 @@ class SimServerConnection:
             self._schedule()
 
     def overheard(self, request: bytearray, answer: bytearray) -> None:
-        tap = self._link.fabric.taps.get(int.from_bytes(request[:2]))
+        tap = self._link.fabric.taps.get(request[0] << 8 | request[1])
         if tap is not None:
             tap(self._link.server_host, request, answer)
 

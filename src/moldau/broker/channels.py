@@ -12,6 +12,7 @@ Nothing is sent twice: whoever calls decides whether a request may be repeated a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.supervision import begin
@@ -22,6 +23,7 @@ from moldau.wire.apis import API_VERSIONS
 from moldau.wire.fetch import decode_fetch_response
 from moldau.wire.headers import decode_response_header, encode_request_header
 from moldau.wire.schema import Versions
+from moldau.wire.served import UNSUPPORTED, decode_served
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -71,11 +73,13 @@ class Channels:
             raise Disconnected(f"{_WAITING_MAX} requests to {host}:{port} are waiting already: it does not keep up")
         channel.waiting += 1
         try:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + timeout_ms / 1000
-            connection = await channel.connection(timeout_ms)
-            left_ms = max(1.0, (deadline - loop.time()) * 1000)
-            return await channel.ask(connection, request, left_ms, version)
+            connection = channel.open_connection()
+            if connection is None:
+                loop = asyncio.get_running_loop()
+                deadline = loop.time() + timeout_ms / 1000
+                connection = await channel.connection(timeout_ms)
+                timeout_ms = max(1.0, (deadline - loop.time()) * 1000)
+            return await channel.ask(connection, request, timeout_ms, version)
         finally:
             channel.waiting -= 1
 
@@ -117,7 +121,7 @@ class _Channel:
         self._tls = tls
         self._connection: ClientConnection | None = None
         self._connecting: asyncio.Task[ClientConnection] | None = None
-        self._versions: dict[int, Versions] = {}
+        self._versions: Mapping[int, Versions] = {}
         self._correlation_id = 0
         self._failures = 0
         self._not_before = 0.0  # of the loop's time
@@ -128,10 +132,15 @@ class _Channel:
     def is_in_use(self) -> bool:
         return self.waiting > 0 or (self._connection is not None and not self._connection.is_closed)
 
+    def open_connection(self) -> ClientConnection | None:
+        """The connection there is."""
+        connection = self._connection
+        return None if connection is None or connection.is_closed else connection
+
     async def connection(self, timeout_ms: float) -> ClientConnection:
         """The connection there is, or a new one; several who ask meanwhile share the attempt."""
-        if self._connection is not None and not self._connection.is_closed:
-            return self._connection
+        if (there := self.open_connection()) is not None:
+            return there
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._connect_ended)
@@ -185,7 +194,7 @@ class _Channel:
             raise Disconnected(
                 f"{self._host}:{self._port} does not tell its versions: {ErrorCode(answer.error_code).name}"
             )
-        self._versions = {each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys}
+        self._versions = answer.versions
 
     async def ask(self, connection: ClientConnection, request: Message, timeout_ms: float, version: int | None) -> Any:
         api = apis()[request.number]
@@ -200,8 +209,11 @@ class _Channel:
             raise Disconnected(f"{self._host}:{self._port} answered request {told} when {correlation_id} was due")
         if api.key == _FETCH:
             return decode_fetch_response(frame, position, version)
-        if api.key == API_VERSIONS and frame[position : position + 2] == _UNSUPPORTED:
-            version = 0
+        if api.key == API_VERSIONS:
+            if connection is not self._connection:
+                return decode_served(bytes(frame[position:]), version)  # the first question of a new one
+            if frame[position : position + 2] == UNSUPPORTED:
+                version = 0
         return decode(api.response, version, frame[position:])
 
     def _best_version(self, api_key: int) -> int:
@@ -230,7 +242,5 @@ class _Channel:
 async def _close(connection: ClientConnection) -> None:
     await connection.close()
 
-
-_UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 __all__ = ["Channels", "Disconnected", "RequestTimedOut", "UnsupportedVersion"]

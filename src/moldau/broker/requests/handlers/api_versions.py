@@ -8,6 +8,7 @@ APIs of client telemetry are served to who calls them, and advertised if the clu
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.registry import ListenerKind, served_on
@@ -63,7 +64,9 @@ def unsupported_version(kind: ListenerKind) -> m.ApiVersionsResponse:
     return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
+@cache
 def _served(kind: ListenerKind) -> list[m.ApiVersionsResponse.ApiVersion]:
+    """Every new connection asks, and gets the same list; nobody changes it."""
     return [
         m.ApiVersionsResponse.ApiVersion(key, 0 if key == _PRODUCE else each.api.versions.first, each.api.versions.last)
         for key, each in served_on(kind).items()
