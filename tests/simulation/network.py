@@ -16,7 +16,6 @@ from moldau.seams import Random
 from moldau.seams.network import Disconnected, FrameHandler, Payload, RequestTimedOut
 from tests.simulation.loop import Process, SimHandle, VirtualLoop, current_process
 
-
 _BUFFERS = (bytes, bytearray, memoryview)
 
 
