@@ -174,7 +174,7 @@ def run_killing(
 ) -> Killing:
     """Kill and replace members, at random and at these steps; wait until everything was handled; stop in peace."""
     chance = random.Random(seed)
-    make_topic(bootstrap, topic, 4)
+    make_topic(bootstrap, topic, 6)
     killing = Killing(bootstrap, topic, group, folder, failing)
     killing.start()
     killing.start()
@@ -223,14 +223,18 @@ def _die_at(killing: Killing, step: str, chance: random.Random) -> None:
         killing.wait(partial(killing.has_started, member))
         member.process.terminate()
     deadline = time.monotonic() + 180
+    waited = time.monotonic() + 4
+    while member.process.poll() is None and time.monotonic() < waited:
+        time.sleep(0.02)
     while member.process.poll() is None:
         assert time.monotonic() < deadline, f"{step} was never reached\n{killing.logs()}"
-        # Rebalances, which some steps need; and sooner or later it has partitions with records.
+        # Rebalances, which some steps need: everybody else leaves, so that it has everything, and others come.
+        killing.stop([each for each in killing.running if each is not member])
         killing.start()
-        waited = time.monotonic() + 4
+        killing.start()
+        waited = time.monotonic() + 10
         while member.process.poll() is None and time.monotonic() < waited:
             time.sleep(0.02)
-        killing.stop([chance.choice([each for each in killing.running if each is not member])])
     killing.bury(member)
 
 

@@ -332,7 +332,11 @@ class Group:
     # Back-pressure.
 
     def _flow(self) -> None:
-        """Pause partitions that are full, resume those that are not. If nothing else could come, just wait a little."""
+        """Pause partitions that are full, resume those that are not.
+
+        A pause throws away what the client has fetched in advance. So if nothing else could come, or nobody could
+        start it, reading just waits a little.
+        """
         full: list[Where] = []
         paused: list[Where] = []
         open_count = 0
@@ -352,7 +356,8 @@ class Group:
                 open_count += 1
         if paused:
             self._thread.resume(paused)
-        must_hold = bool(full) and not open_count and not self._is_stopping
+        is_somebody_idle = any(handler.has_idle_workers for handler in self.handlers)
+        must_hold = bool(full) and not (open_count and is_somebody_idle) and not self._is_stopping
         if full and not must_hold:
             for where in full:
                 self._owners[where][1].scheduler.parts[where].paused = True

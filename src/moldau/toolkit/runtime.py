@@ -145,6 +145,10 @@ class HandlerRuntime:
             for lane in self.lanes
         )
 
+    @property
+    def has_idle_workers(self) -> bool:
+        return bool(self._idle)
+
     def stop_starting(self) -> None:
         for lane in self.lanes:
             lane.scheduler.is_stopping = True
@@ -230,6 +234,7 @@ class HandlerRuntime:
                 if any(lane.scheduler.ready_count(now) for lane in self.lanes[1:]):
                     return  # those have their turn, however long the queue is here
                 if loop.time() - began > _SLICE_S:
+                    self.on_idle()  # not yet, but there is room by now
                     await asyncio.sleep(0)
                     began = loop.time()
 
@@ -282,9 +287,9 @@ class HandlerRuntime:
 
     async def _rest(self) -> None:
         self._set_timer()
-        self.on_idle()
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
+        self.on_idle()
         await waiter
 
     def _take(self) -> tuple[Lane, Sequence[Entry]] | None:

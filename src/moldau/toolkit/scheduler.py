@@ -44,18 +44,22 @@ class Limits:
 class Entry:
     """One record between its arrival and its end."""
 
-    __slots__ = ("attempts", "due_ms", "failure", "key", "offset", "parked", "part", "raw", "size")
+    # What few entries ever have is in their __dict__, which the others do not make: every record is one of these.
+    __slots__ = ("__dict__", "key", "offset", "part", "raw", "size")
+
+    due_ms: float = 0.0
+    attempts: int = 0
+    failure: BaseException | None = None
+    parked: bool = False
+    part: Part  # set on arrival
 
     def __init__(self, raw: Any, offset: int, key: bytes | None, size: int, due_ms: float = 0.0) -> None:
         self.raw = raw
         self.offset = offset
         self.key = key
         self.size = size
-        self.due_ms = due_ms
-        self.attempts = 0
-        self.failure: BaseException | None = None
-        self.parked = False
-        self.part: Part  # set on arrival
+        if due_ms:
+            self.due_ms = due_ms
 
 
 class Part:
@@ -262,10 +266,16 @@ class Scheduler:
         order = self.order
         lane = entry.key if order == "key" else _WHOLE_PARTITION if order == "partition" else None
         if lane is not None:
-            behind = part.lanes.pop(lane)
+            lanes = part.lanes
+            behind = lanes[lane]
             if behind:
-                part.lanes[lane] = behind
-                self._queue(behind.popleft())
+                following = behind.popleft()
+                if following.due_ms > 0:
+                    self._delay(following)
+                else:
+                    self._ready.append(following)
+            else:
+                del lanes[lane]
         return True
 
     def acknowledged(self, entry: Entry) -> bool:
