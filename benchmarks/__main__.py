@@ -25,6 +25,7 @@ ROOMS = {
     "coordinators": "Groups and transactions beside Apache Kafka",
     "cluster": "Three nodes beside three of Apache Kafka",
     "toolkit": "The toolkit beside plain confluent-kafka, aiokafka and FastStream",
+    "delays": "Delayed messages",
     "spark": "Spark on topics beside Spark's own Kafka connector",
 }
 

@@ -18,6 +18,7 @@ from moldau.toolkit.delays import Delays
 from moldau.toolkit.relay import Supervisor
 from moldau.toolkit.relay import supervisor as module
 from tests.support.broker_process import BrokerProcess, free_port
+from tests.toolkit.killing import make_topic
 from tests.toolkit.test_delays import values, wait_until
 
 Fresh = Callable[[str], str]
@@ -55,6 +56,7 @@ def health(url: str) -> dict[str, Any]:
 
 def test_a_relay_sends_what_is_due_and_says_how_it_does(bootstrap: str, fresh: Fresh) -> None:
     topic, out = fresh("delays"), fresh("out")
+    make_topic(bootstrap, out, 1)
     producer = Producer(bootstrap)
     name = f"delays {topic}"
     with relay_process(bootstrap, "--delays", topic) as (process, url):

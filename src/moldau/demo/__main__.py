@@ -1,4 +1,4 @@
-"""`make demo`: a broker as a process of its own, records there and back, a restart; then pipelines on Spark."""
+"""`make demo`: a broker as a process of its own, records there and back, a restart; the toolkit; pipelines on Spark."""
 
 from __future__ import annotations
 
@@ -84,7 +84,18 @@ def main() -> None:
             console.print(f"Stopped and started again in {milliseconds:.0f} ms: ", end="")
             _, seen = receive(address)
             console.print(f"all {seen:,} records are still there.")
+            show_toolkit(address, Path(data_dir) / "shop", console)
         show_pipelines(Path(data_dir) / "pipelines", console)
+
+
+def show_toolkit(address: str, folder: Path, console: Console) -> None:
+    """An order service, if the toolkit is installed."""
+    if find_spec("msgspec") is None or find_spec("cronsim") is None:
+        console.print("For handlers, retries, dead letters and delays: pip install 'moldau[toolkit]'.")
+        return
+    from moldau.demo import toolkit
+
+    toolkit.show(address, folder, console)
 
 
 def show_pipelines(folder: Path, console: Console) -> None:

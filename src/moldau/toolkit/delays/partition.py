@@ -34,6 +34,8 @@ BATCH = 2_000  # commands of one step
 FIRED_MAX = 4_000  # messages a step delivers
 _CALL_S = 10.0
 _REPORTS_S = 1.0
+_MADE_S = 2.0  # so long a topic may take to be made
+_MISSING_S = 10.0  # so long one that was not there is not looked for again
 REST_S = 0.1  # so long it sleeps at most: for stops, and clocks that are set
 _AGAIN_S = 0.5
 _SOON_S = 0.001
@@ -123,6 +125,7 @@ class PartitionWorker:
         self._undeliverable: dict[bytes, KafkaError] = {}
         self._suspects: set[bytes] = set()
         self._known: set[str] = set()
+        self._missing: dict[str, float] = {}
 
     # From any thread.
 
@@ -371,12 +374,26 @@ class PartitionWorker:
     def _look_for_topics(self, step: Step) -> None:
         """A topic that is not there would hold up the whole step for a while."""
         for topic in {delayed.topic for _, delayed in step.deliveries} - self._known:
-            found = self._producer.list_topics(topic, timeout=_CALL_S).topics.get(topic)
-            if found is None or (found.error is not None and found.error.code() in _MISSING):
-                error = KafkaError(KafkaError._UNKNOWN_TOPIC, f"there is no topic {topic}")
-                self._undeliverable |= {id_: error for id_, delayed in step.deliveries if delayed.topic == topic}
-            else:
+            if self._is_there(topic):
                 self._known.add(topic)
+                continue
+            error = KafkaError(KafkaError._UNKNOWN_TOPIC, f"there is no topic {topic}")
+            self._undeliverable |= {id_: error for id_, delayed in step.deliveries if delayed.topic == topic}
+
+    def _is_there(self, topic: str) -> bool:
+        """Asked for a while: a broker that makes topics when they are asked for says at first that there is none."""
+        began = time.monotonic()
+        if began - self._missing.get(topic, -_MISSING_S) < _MISSING_S:
+            return False
+        while True:
+            found = self._producer.list_topics(topic, timeout=_CALL_S).topics.get(topic)
+            if found is not None and (found.error is None or found.error.code() not in _MISSING):
+                return True
+            if found is not None and found.error.code() == KafkaError.TOPIC_EXCEPTION:
+                return False  # no topic can have such a name
+            if self._is_stopping.wait(0.1) or time.monotonic() - began > _MADE_S:
+                self._missing[topic] = time.monotonic()
+                return False
 
     def _produce(self, step: Step, failed: dict[bytes, KafkaError]) -> int:
         """How many went to the dead letters; `failed` are those that cannot be delivered."""

@@ -1,0 +1,121 @@
+"""The toolkit's part of the demo: an order service that is killed in the middle, and whose counts are right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+
+from moldau.demo.shop import Order
+from moldau.toolkit import Producer
+from moldau.toolkit.dead_letters import letters_in, redrive
+from moldau.toolkit.errors import ToolkitError
+from moldau.toolkit.reading import read_topic
+
+ORDERS = 3_000
+_PATIENCE_S = 90.0
+
+
+def orders() -> list[Order]:
+    """One in fifty fails at first, one in a hundred until there is stock again; a third is paid at once."""
+    items = {0: "soap", 1: "unicorn"}
+    return [
+        Order(f"o-{n}", items.get(n % 100, "soap" if n % 100 == 50 else "rope"), 1 + n % 90, n % 3 == 0)
+        for n in range(ORDERS)
+    ]
+
+
+@contextmanager
+def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL) as running:  # noqa: S603 - our own
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+class Shop:
+    """What happens in it, seen from outside."""
+
+    def __init__(self, address: str) -> None:
+        self.config: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0}
+
+    def values(self, topic: str) -> list[bytes]:
+        try:
+            return [message.value() or b"" for message in read_topic(self.config, topic)]
+        except ToolkitError:
+            return []  # not there yet
+
+    def until(self, topic: str, count: int) -> list[bytes]:
+        """The records of a topic, once there are so many; more than that would be a lie."""
+        found: list[bytes] = []
+
+        def is_there() -> bool:
+            nonlocal found
+            found = self.values(topic)
+            return len(found) >= count
+
+        _wait(is_there, lambda: f"{topic} has {len(found)} records and not {count}")
+        if len(found) != count or len(set(found)) != count:
+            raise RuntimeError(f"{topic} has {len(found)} records, {len(set(found))} different ones, and not {count}")
+        return found
+
+
+def _wait(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(otherwise())
+        time.sleep(0.1)
+
+
+def show(address: str, folder: Path, console: Console) -> None:
+    """Orders in, bills and reminders out; a crash, retries, dead letters and their way back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shop, stock, sent = Shop(address), folder / "stock", orders()
+    unicorns = sum(order.item == "unicorn" for order in sent)
+    unpaid = sum(not order.is_paid for order in sent)
+    admin = AdminClient(shop.config)
+    for made in admin.create_topics([NewTopic(name, 4, 1) for name in ("orders", "bills", "reminders")]).values():
+        made.result(15)
+    with process("moldau", "relay", "-b", address, "--http", "-"):
+        with process("moldau.demo.shop", address, str(stock)):
+            _send(address, sent[: ORDERS // 2])
+            _wait(lambda: len(shop.values("bills")) > ORDERS // 10, lambda: "the shop bills nothing")
+            _send(address, sent[ORDERS // 2 :])
+        console.print(f"[bold]Toolkit[/]: {ORDERS:,} orders sent; the shop was killed in the middle of billing them")
+        with process("moldau.demo.shop", address, str(stock)):
+            shop.until("bills", ORDERS - unicorns)
+            shop.until("orders-dlt", unicorns)
+            console.print(f"Started again, it has billed each once, and set {unicorns} aside: {_reasons(shop)}")
+            stock.touch()
+            done = redrive(shop.config, "orders-dlt")
+            shop.until("bills", ORDERS)
+            console.print(
+                f"{done.sent} were sent back when there was stock: all {ORDERS:,} bills are there, none twice"
+            )
+            shop.until("reminders", unpaid)
+            console.print(
+                f"The relay has reminded {unpaid:,} customers, and none of the {ORDERS - unpaid:,} who had paid."
+            )
+
+
+def _send(address: str, wanted: list[Order]) -> None:
+    producer = Producer(address, config={"log_level": 0})
+    for order in wanted:
+        producer.send("orders", asdict(order), key=order.id)
+    if not producer.flush():
+        raise RuntimeError("the orders could not be sent")
+    producer.close()
+
+
+def _reasons(shop: Shop) -> str:
+    return ", ".join(sorted({letter.error for letter in letters_in(shop.config, "orders-dlt")}))
