@@ -128,7 +128,7 @@ class Member:
             has_own_threads=False,
         )
         broker.replicas = ReplicaManager(broker)
-        broker.flusher = Flusher(broker.executor, broker.replicas.wake)
+        broker.flusher = Flusher(broker.executor, broker.replicas.flushed)
         broker.controller = cast(LocalController, SimpleNamespace(kraft_version=0, is_active=False))
         broker.controller_channel = cast(ControllerChannel, _Channel(cluster, self))
         self.publish()

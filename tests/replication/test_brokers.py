@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
@@ -10,6 +11,8 @@ from moldau.broker.replicas.dir_assignments import DirAssignments
 from moldau.broker.replicas.isr_updates import IsrUpdates
 from moldau.controller.context import ControllerResult
 from moldau.controller.image import UNASSIGNED_DIR
+from moldau.log.flush import FlushJob
+from moldau.records import build_batch
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
@@ -164,6 +167,33 @@ def test_followers_wait_for_the_disk_where_the_topic_wants_flushes() -> None:
         cluster.create("t", [1, 2], flush_messages="1")
         assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
         assert cluster.log(1, "t").flushed_offset == cluster.log(2, "t").flushed_offset == 1
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize("replicas", [[1], [1, 2]], ids=["alone", "with a follower"])
+def test_nothing_is_readable_before_it_is_on_the_disk_where_the_topic_wants_flushes(replicas: list[int]) -> None:
+    """As in Apache Kafka, which flushes within the append: whoever was told of a record, reader or coordinator, is told
+    of it again after a loss of all power."""
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", replicas, flush_messages="1")
+        partition = cluster.members[1].broker.replicas.leader("t", 0)
+        log = partition.log
+        seen = []
+        flush = FlushJob.finish
+
+        def finish(job: FlushJob) -> None:
+            seen.append((log.high_watermark, log.flushed_offset))
+            flush(job)
+
+        with patch.object(FlushJob, "finish", finish):
+            partition.append(build_batch([(0, 0, None, b"a", ())]))
+            assert log.high_watermark == 0
+            await cluster.until(lambda: log.high_watermark == 1)
+        assert (0, 0) in seen
+        assert log.flushed_offset == 1
 
     cluster.run(test)
 

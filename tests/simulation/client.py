@@ -19,6 +19,7 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 from tests.simulation.history import Fate, History, Outcome, Partition, Transaction, Write
 from tests.simulation.network import SimNetwork
+from tests.simulation.read_order import CommittedReader
 
 _TIMEOUT_MS = 3_000
 _BACKOFF_S = 0.1
@@ -45,6 +46,7 @@ class Fetched:
     high_watermark: int
     log_start: int
     is_out_of_range: bool = False
+    preferred_replica: int = -1  # where the leader would rather have the reader read
 
 
 class Fatal(Exception):
@@ -126,6 +128,10 @@ class SimClient:
             self._leaders.pop(partition, None)
             await asyncio.sleep(_BACKOFF_S)
             return None
+
+    def leader_address(self, partition: Partition) -> tuple[str, int] | None:
+        """As far as is known."""
+        return self._brokers.get(self._leaders.get(partition, (-1, -1))[0])
 
     def lost_leader(self, partition: Partition, code: int) -> None:
         self._noted(ErrorCode(code).name)
@@ -236,8 +242,10 @@ class SimClient:
         committed: bool,
         max_wait_ms: int = 200,
         node_id: int | None = None,
+        rack: str = "",
     ) -> Fetched | None:
-        """One fetch from the leader, or from any replica; None if it has to be tried again."""
+        """One fetch from the leader, or from any replica; None if it has to be tried again. With `rack`, the leader may
+        send the reader elsewhere."""
 
         def request(topic_id: bytes, epoch: int) -> Message:
             asked = m.FetchRequest.FetchPartition(
@@ -249,6 +257,7 @@ class SimClient:
                 max_bytes=1 << 20,
                 isolation_level=1 if committed else 0,
                 session_epoch=-1,
+                rack_id=rack,
                 topics=[m.FetchRequest.FetchTopic(topic=partition[0], topic_id=topic_id, partitions=[asked])],
             )
 
@@ -270,7 +279,13 @@ class SimClient:
             self.lost_leader(partition, ErrorCode.CORRUPT_MESSAGE)
             await asyncio.sleep(1.0)
             return None
-        return Fetched(next_offset, records, answer.high_watermark, answer.log_start_offset)
+        return Fetched(
+            next_offset,
+            records,
+            answer.high_watermark,
+            answer.log_start_offset,
+            preferred_replica=answer.preferred_read_replica,
+        )
 
     async def read_log(
         self, partition: Partition, *, committed: bool, node_id: int | None = None
@@ -549,7 +564,9 @@ async def _add_partitions(client: SimClient, transactional_id: str, request: m.A
         await asyncio.sleep(_BACKOFF_S)
 
 
-async def read_on(client: SimClient, partition: Partition, *, committed: bool) -> None:
+async def read_on(
+    client: SimClient, partition: Partition, *, committed: bool, order: CommittedReader | None = None
+) -> None:
     """Read a partition from its beginning, on and on, until told to stop."""
     offset = 0
     reader = f"{client.name}{'/committed' if committed else ''}"
@@ -561,10 +578,8 @@ async def read_on(client: SimClient, partition: Partition, *, committed: bool) -
         client.history.high_watermark(reader, partition, offset, high_watermark)
         for at, value in records:
             client.history.read(reader, partition, at, value)
-            if committed:
-                write = client.history.writes.get(value)
-                if write is not None and write.transaction is not None and write.transaction.outcome is Outcome.ABORTED:
-                    client.history.violated("an aborted transaction is never seen", f"{value!r} by {reader}")
+            if order is not None:
+                order.read(at, value)
         await asyncio.sleep(0.5 * client.random.fraction())
 
 

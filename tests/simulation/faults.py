@@ -13,6 +13,7 @@ from moldau.records import iter_batches
 from moldau.records.batch import ATTRIBUTES_AT
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
+from tests.simulation.disk_trouble import DiskTrouble
 from tests.simulation.membership import Membership
 from tests.simulation.world import CLIENT_PORT, SimNode, World
 
@@ -22,7 +23,10 @@ MEMBERSHIP = ("node joins", "node leaves", "new disk")
 class Faults:
     """One trouble after the other, sometimes several at once."""
 
-    def __init__(self, world: World, *, kinds: list[str] | None = None, power: bool = True) -> None:
+    def __init__(
+        self, world: World, *, kinds: list[str] | None = None, power: bool = True, flushes: bool = False
+    ) -> None:
+        """`flushes`: whatever is acknowledged was flushed, so all machines may lose power at once."""
         self._world = world
         self._random = world.random
         self._admin = world.client("operator")
@@ -54,6 +58,10 @@ class Faults:
                 "replica move": self._replica_move,
                 "replica moves": self._replica_move,
             }
+        self.disks = DiskTrouble(world, self.counts)
+        every |= self.disks.kinds() | {"append failures": self._append_failures}
+        if flushes:
+            every["blackout"] = self._blackout
         self.membership = Membership(world, self.counts)
         for change in MEMBERSHIP:
             every[change] = partial(self._membership, change)
@@ -67,6 +75,8 @@ class Faults:
             "clock skew",
             "slow node",
             "topic change",
+            "append failures",
+            "blackout",
         }
         allowed = kinds or [
             kind
@@ -99,6 +109,8 @@ class Faults:
     def heal(self) -> None:
         self._world.log("everything is put right")
         self._world.fabric.heal()
+        self._world.append_failures.hosts.clear()
+        self.disks.heal()
         for node in self._world.members:
             node.disk_delay_ms = 0.0
             node.disk.heal()
@@ -123,6 +135,21 @@ class Faults:
         if self._world.everybody_is_well():
             node.crash(power_lost=True)
             await self._down_for_a_while(node)
+
+    async def _blackout(self, _: SimNode) -> None:
+        """All machines lose power at once."""
+        for node in self._world.members:
+            node.crash(power_lost=True)
+        for node in self._world.members:
+            await asyncio.sleep(self._seconds(0.5))
+            if not node.is_up:
+                node.start()
+
+    async def _append_failures(self, node: SimNode) -> None:
+        hosts = self._world.append_failures.hosts
+        hosts.add(node.host)
+        await asyncio.sleep(self._seconds(3.0))
+        hosts.discard(node.host)
 
     async def _restart(self, node: SimNode) -> None:
         await node.stop()
@@ -214,7 +241,7 @@ class Faults:
 
     async def _leader_move(self, node: SimNode) -> None:
         """The preferred leader changes by a reassignment, and then leads."""
-        ids = [each.node_id for each in self._world.members]
+        ids = [each.node_id for each in self._world.brokers]
         turn = self._random.below(len(ids))
         replicas = (ids[turn:] + ids[:turn])[:3]
         partition = m.AlterPartitionReassignmentsRequest.ReassignablePartition(0, replicas)
@@ -276,7 +303,7 @@ class Faults:
 
     async def _replica_move(self, node: SimNode) -> None:
         """Some of its replicas are to lie in another of its dirs."""
-        if node.node is None:
+        if node.node is None or not node.is_broker:
             return
         replicas = sorted((each.topic, each.index) for each in node.node.broker.replicas)
         kind = m.AlterReplicaLogDirsRequest

@@ -25,6 +25,7 @@ from tests.simulation.history import Fate, History, Outcome, Partition
 
 KEYS, AGAIN, LOOSE = "keys", "again", "loose"
 _KEYS_PER_PARTITION = 6
+_BROAD = 17  # partitions: one more than are made at once
 _PAUSE_S = 0.2
 _TRY_S = 4.0
 
@@ -151,8 +152,10 @@ class _Incarnation:
 class MadeAgain:
     """One topic, deleted and made again under its name, by one owner who remembers what each had."""
 
-    def __init__(self, client: SimClient, replicas: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, client: SimClient, replicas: int, now_ms: Callable[[], int], *, is_broad: bool = False) -> None:
+        """`is_broad`: it has so many partitions that a node makes and removes its replicas in turns."""
         self.client = client
+        self._is_broad = is_broad
         self._replicas = replicas
         self._now_ms = now_ms
         self._numbers = count()
@@ -184,7 +187,7 @@ class MadeAgain:
             await self._write(current, partition)
         elif what < 10:
             await self._delete_records(current, partition)
-        elif what == 10 and current.partitions < 3:
+        elif what == 10 and current.partitions % _BROAD < 3:
             await self._grow(current)
         else:
             await self.check(partition)
@@ -197,7 +200,7 @@ class MadeAgain:
             configs, keeps_all = dict(COMPACTED), True
         elif not keeps_all:
             configs["retention.bytes"] = "400"
-        partitions = 1 + random.below(2)
+        partitions = 1 + random.below(2) + (_BROAD if self._is_broad and random.below(3) else 0)
         kind = m.CreateTopicsRequest
         config = [kind.CreatableTopicConfig(key, value) for key, value in configs.items()]
         topic = kind.CreatableTopic(AGAIN, partitions, self._replicas, configs=config)
@@ -290,10 +293,11 @@ class MadeAgain:
 
     async def _grow(self, current: _Incarnation) -> None:
         kind = m.CreatePartitionsRequest
-        topic = kind.CreatePartitionsTopic(AGAIN, current.partitions + 1, None)
+        more = _BROAD if self._is_broad and not self.client.random.below(3) else 1
+        topic = kind.CreatePartitionsTopic(AGAIN, current.partitions + more, None)
         answer = await self._try(kind([topic], 2_000, False))
         if answer is not None and not answer.results[0].error_code:
-            current.partitions += 1
+            current.partitions += more
 
     async def check(self, partition: Partition, node_id: int | None = None) -> bool:
         """All that was acknowledged since it was made, and not deleted, is there."""

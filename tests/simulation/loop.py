@@ -184,6 +184,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # -- running
 
+    @property
+    def current_name(self) -> str:
+        """Of the process that runs."""
+        return self._current.name
+
     def run_until_complete(self, main: Any) -> Any:
         assert asyncio._get_running_loop() is None
         asyncio._set_running_loop(self)

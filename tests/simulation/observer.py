@@ -85,8 +85,10 @@ class Observer:
             if before is None or partition.partition_epoch != before.partition_epoch + 1:
                 continue  # nothing new, or more than one change that was not looked at
             eligible = {before.leader, *before.isr, *before.elr, -1}
-            if not before.isr and not before.elr:
-                eligible |= set(before.last_known_elr)  # nobody else is left, and it says that it may lack something
+            if not before.isr and not partition.elr:
+                # Nobody else is left (this very change may have taken the last, who lost power, from the ELR), and it
+                # says that it may lack something.
+                eligible |= set(before.last_known_elr)
             if partition.leader not in eligible and not self._ends_reassignment(
                 topic.topic_id, index, before, partition
             ):
@@ -112,10 +114,12 @@ class Observer:
         """What is committed survives the loss of power of any minority."""
         if self._world.is_dynamic:
             return  # a voter that got an empty disk is missing until it is replaced
+        if any(node.disks > 1 for node in self._world.voters):
+            return  # one of them was lost, and with it what it had promised
         if metadata.high_watermark <= self._kept_by_majority:
             return  # nothing new is committed
         self._kept_by_majority = metadata.high_watermark
-        ends = sorted(durable_end(node.disk) for node in self._world.nodes.values())
+        ends = sorted(durable_end(node.disk) for node in self._world.voters)
         if ends[(len(ends) - 1) // 2] < metadata.high_watermark:
             self._world.history.violated(
                 "committed metadata is on the disks of a majority", f"{metadata.high_watermark} is committed, of {ends}"
@@ -186,7 +190,7 @@ class Observer:
         """All nodes know the same cluster, in which every replica is in sync."""
         offsets = set()
         members = self._world.members
-        ids = {each.node_id for each in members}
+        ids = {each.node_id for each in self._world.brokers}
         for each in members:
             if each.node is None:
                 return False

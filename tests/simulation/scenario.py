@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from moldau.seams.randomness import SeededRandom
 from moldau.wire import messages as m
+from tests.simulation.bystander import Bystanders
 from tests.simulation.client import (
     OffsetBook,
     SimClient,
@@ -34,10 +36,14 @@ from tests.simulation.housekeeping import (
     write_loosely,
 )
 from tests.simulation.membership import MEMBERS_MIN
+from tests.simulation.network import SimNetwork
 from tests.simulation.observer import Observer
+from tests.simulation.quiet_writer import QuietWriter
+from tests.simulation.rack_reader import read_in_rack
+from tests.simulation.read_order import CommittedReader
 from tests.simulation.scribe import Scribe
 from tests.simulation.witness import VoteWitness
-from tests.simulation.world import World
+from tests.simulation.world import World, rack_of
 
 # Virtual seconds: after the trouble has ended, everything works again within this time.
 CATCH_UP_S = 90.0
@@ -60,6 +66,12 @@ class Plan:
     scribe: bool = False  # somebody who changes metadata all the time
     housekeeping: bool = False  # topics that are compacted, deleted, made again; see `housekeeping`
     dirs: int = 1  # log dirs of each node
+    controllers: int = 0  # nodes that are nothing else, beside those that are brokers; 0: all are both
+    racks: bool = False  # each broker stands in its own, and some readers read there
+    quiet: bool = False  # a producer that asks for no answer
+    broad: bool = False  # a topic of many partitions comes and goes
+    flushes: bool = False  # what is acknowledged was flushed
+    bystanders: bool = False  # whom the trouble must not concern: see `bystander`
     kinds: tuple[str, ...] = ()
     power: bool = True
     # Of every node, on top of the world's own.
@@ -79,8 +91,27 @@ QUICK_ELECTIONS = (
 )
 
 
+_RARITIES = 1 << 40  # seeds of what each world has beside its kind
+
+
 def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 20.0) -> Plan:
-    """Worlds of three kinds, by turns: fixed voters; members that come and go; elections without end."""
+    """Worlds of three kinds, by turns: fixed voters; members that come and go; elections without end. Beside that, each
+    may have something rare."""
+    random = SeededRandom(_RARITIES + seed)
+    if random.below(16) == 0:
+        return Plan(nodes=nodes, trouble_s=trouble_s / 2, bystanders=True, kinds=("append failures",))
+    plan = _kind_of(seed, nodes=nodes, trouble_s=trouble_s)
+    plan = replace(plan, quiet=not random.below(3), flushes=not random.below(5))
+    if plan.housekeeping:
+        plan = replace(plan, broad=not random.below(4))
+    elif nodes > 1:
+        plan = replace(plan, racks=not random.below(4))
+    if nodes >= MEMBERS_MIN and not plan.settings and not random.below(3):
+        plan = replace(plan, controllers=3)
+    return plan
+
+
+def _kind_of(seed: int, *, nodes: int, trouble_s: float) -> Plan:
     plan = Plan(nodes=nodes, trouble_s=trouble_s)
     if seed % 2:  # every other one keeps house, and has fewer readers and groups for it
         plan = replace(plan, housekeeping=True, dirs=1 + seed % 3, writers=1, readers=False)
@@ -116,8 +147,19 @@ class _Run:
     def __init__(self, seed: int, plan: Plan) -> None:
         self.plan = plan
         settings = dict(SETTINGS if plan.housekeeping else ()) | dict(plan.settings)
-        self.world = World(seed, plan.nodes, settings, spare_nodes=plan.spare_nodes, dirs=plan.dirs)
-        self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=plan.power and plan.nodes > 1)
+        if plan.flushes:
+            settings["log.flush.interval.messages"] = "1"
+        self.world = World(
+            seed,
+            plan.nodes,
+            settings,
+            spare_nodes=plan.spare_nodes,
+            dirs=plan.dirs,
+            controllers=plan.controllers,
+            racks=plan.racks,
+        )
+        power = plan.power and (plan.nodes > 1 or plan.flushes)
+        self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=power, flushes=plan.flushes)
         self.observer = Observer(self.world)
         self.votes = VoteWitness(
             self.world.fabric,
@@ -136,7 +178,10 @@ class _Run:
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
         self.compacted = Compacted(self.world.history, [(KEYS, 0), (KEYS, 1)])
-        self.again = MadeAgain(self.world.client("owner"), min(3, plan.nodes), self._now_ms)
+        self.again = MadeAgain(self.world.client("owner"), min(3, plan.nodes), self._now_ms, is_broad=plan.broad)
+        self.orders: list[CommittedReader] = []
+        self.quiet = QuietWriter(self.world.client("quiet"), SimNetwork(self.world.fabric, "quiet"), self.partitions)
+        self.bystanders = Bystanders(self.world.client("bystander"), self.partitions[0], self._now_ms)
         self.offsets = OffsetBook("transactional", self.partitions[0])
 
     async def main(self) -> None:
@@ -155,9 +200,16 @@ class _Run:
             if self.plan.housekeeping:
                 await create_topic(admin, KEYS, len(self.compacted.partitions), replicas, COMPACTED)
         watching = world.spawn("observer", self.observer.run)
+        if self.plan.bystanders:
+            async with asyncio.timeout(CATCH_UP_S):
+                await self.bystanders.settle()
+            self.tasks.append(world.spawn("bystander", lambda: self.bystanders.stand_by(lambda: self.is_troubled)))
         self._start_clients()
         await self.faults.run(self.plan.trouble_s)
         self.is_troubled = False
+        if self.plan.bystanders:  # before others wait for its transaction
+            async with asyncio.timeout(CATCH_UP_S):
+                await self.bystanders.end()
         await self._until_everything_works()
         self._stop_clients()
         await self._until(lambda: all(task.done() for task in self.tasks), "clients come to an end")
@@ -203,7 +255,32 @@ class _Run:
             for committed in (False, True):
                 client = world.client(f"r{partition[1]}{'c' if committed else 'u'}")
                 self.readers.append(client)
-                self._spawn(client, lambda client=client, p=partition, c=committed: read_on(client, p, committed=c))
+                order = self._order(client, partition) if committed else None
+                self._spawn(
+                    client,
+                    lambda client=client, p=partition, c=committed, o=order: read_on(client, p, committed=c, order=o),
+                )
+        if self.plan.quiet:
+            self.writers.append(self.quiet.client)
+            self._spawn(self.quiet.client, lambda: self.quiet.run(self._now_ms))
+        if self.plan.racks:
+            self._start_rack_readers()
+
+    def _order(self, client: SimClient, partition: Partition) -> CommittedReader:
+        self.orders.append(CommittedReader(self.world.history, client.name, partition))
+        return self.orders[-1]
+
+    def _start_rack_readers(self) -> None:
+        for partition in self.partitions:
+            for node in self.world.brokers:
+                client = self.world.client(f"k{partition[1]}-{node.node_id}")
+                self.readers.append(client)
+                order = self._order(client, partition) if self.world.random.below(2) else None
+                rack = rack_of(node.node_id)
+                self._spawn(
+                    client,
+                    lambda client=client, p=partition, r=rack, o=order: read_in_rack(client, p, r, o),
+                )
 
     def _start_housekeeping(self) -> None:
         world, where = self.world, self.compacted.partitions
@@ -249,7 +326,7 @@ class _Run:
             for node in self.world.members:  # whoever watches over them restarts what does not run with all its disks
                 if node.lacks_dirs:
                     node.crash(power_lost=False)
-                    node.disk.heal()
+                    node.mend_disk()
                 if not node.is_up:
                     node.start()
 
@@ -291,11 +368,17 @@ class _Run:
             async with asyncio.timeout(CATCH_UP_S):
                 for partition in self.partitions:
                     final[partition] = await read_all(reader, partition, committed=False)
-                    committed[partition] = [value for _, value in await read_all(reader, partition, committed=True)]
+                    committed[partition] = await read_all(reader, partition, committed=True)
         except TimeoutError:
             self.world.history.violated("after trouble, everything works again", "the final read did not end")
             return
-        self.world.history.judge(final, committed)
+        self.world.history.judge(
+            final, {partition: [value for _, value in records] for partition, records in committed.items()}
+        )
+        for order in self.orders:
+            order.judge(committed[order.partition])
+        if self.plan.quiet:
+            self.quiet.judge(final)
         if self.plan.housekeeping:
             await self._judge_housekeeping()
         await self._until(self.observer.everybody_in_sync, "replicas are in sync at the end")

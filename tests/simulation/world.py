@@ -13,14 +13,20 @@ from typing import Any
 from unittest.mock import patch
 
 from moldau.broker.config import load_broker_config, standalone_settings
+from moldau.broker.node.identity import WrongDirectory
 from moldau.broker.node.node import Node
 from moldau.broker.node.registration import RegistrationRefused
+from moldau.broker.quorum.errors import LostHistory
 from moldau.broker.quorum.quorum import MetadataQuorum
+from moldau.broker.quorum.recovery_point import CorruptMetadata
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.groups.partitioning import partition_for_group
-from moldau.log.errors import StorageError
+from moldau.log.errors import LogError
+from moldau.raft.election_state import CorruptQuorumState
 from moldau.seams.randomness import SeededRandom
+from tests.simulation.append_failures import AppendFailures
 from tests.simulation.client import SimClient
+from tests.simulation.durability import check_recovery_points
 from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
@@ -41,8 +47,8 @@ _SMALL = {
     "group.consumer.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _CLUSTER = {
-    "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "broker.session.timeout.ms": "3000",
@@ -58,12 +64,24 @@ _CLUSTER = {
 }
 
 
+# What a node says instead of starting; `moldau serve` tells people in these words.
+REFUSALS = (WrongDirectory, LostHistory, RegistrationRefused, CorruptMetadata, CorruptQuorumState, LogError, OSError)
+BROKER, CONTROLLER = "broker", "controller"
+BOTH = f"{BROKER},{CONTROLLER}"
+_FIRST_CONTROLLER = 101  # of those that are nothing else
+
+
+def rack_of(node_id: int) -> str:
+    return f"rack-{node_id}"
+
+
 class SimNode:
     """A machine with a disk. It may run, be stopped, or have died."""
 
-    def __init__(self, world: World, node_id: int) -> None:
+    def __init__(self, world: World, node_id: int, roles: str = BOTH) -> None:
         self.world = world
         self.node_id = node_id
+        self.roles = roles
         self.host = f"n{node_id}"
         self.disk = SimDisk()
         self.disks = 1  # how many it has had
@@ -74,8 +92,17 @@ class SimNode:
         self.booting: Node | None = None  # from the beginning of its start on
         self.process: Process | None = None
         self.starts = 0
-        self.in_repair = False
+        self.in_repair = 0  # by so many; it is not started then
         self.is_member = True  # or it has left the cluster, or not joined it yet
+
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self.roles
+
+    @property
+    def is_voter(self) -> bool:
+        """By its settings; where voters are not fixed, the quorum knows."""
+        return CONTROLLER in self.roles
 
     @property
     def is_up(self) -> bool:
@@ -113,7 +140,7 @@ class SimNode:
         self.booting = node
         try:
             await node.start()
-        except (OSError, RegistrationRefused, StorageError) as error:
+        except REFUSALS as error:
             self.world.log(f"{self.host} could not start: {error}")
             self._gone()
             self._end_jobs(self.disk.survived_process())
@@ -142,9 +169,21 @@ class SimNode:
             return
         self.world.log(f"{self.host} crashes{' without power' if power_lost else ''}")
         self._gone()
+        check_recovery_points(self.world.history, self.host, self.disk, self.world.dirs)
         self._end_jobs(
             self.disk.crash(self.world.random.below(1 << 30)) if power_lost else self.disk.survived_process()
         )
+
+    def mend_disk(self, *, keeps_shadows: bool = True) -> None:
+        """All that is wrong with it is put right, for its next life. With `keeps_shadows`, what was taken for a new
+        disk stays one, and the one that was to be there is given up."""
+        assert not self.is_up
+        self.disk.heal()
+        for path in self.disk.unmounted:
+            if keeps_shadows and self.disk.exists(path):
+                self.disk.forget(path)
+            else:
+                self.disk.mount(path)
 
     def replace_disk(self) -> None:
         """By an empty one."""
@@ -193,8 +232,13 @@ class World:
         *,
         spare_nodes: int | None = None,
         dirs: int = 1,
+        controllers: int = 0,
+        racks: bool = False,
     ) -> None:
-        """With `spare_nodes`, voters are not fixed, and so many nodes more may join them. `dirs`: log dirs per node."""
+        """With `spare_nodes`, voters are not fixed, and so many nodes more may join them. `dirs`: log dirs per node.
+        With `controllers`, so many more nodes are the voters, and the others only brokers. With `racks`, each broker
+        stands in one of its own, and clients may read there."""
+        self.racks = racks
         # The first has the metadata.
         self.dirs = ["/data", *(f"/data{number}" for number in range(2, dirs + 1))]
         self.seed = seed
@@ -206,12 +250,19 @@ class World:
         self.graveyard: list[Any] = []
         self.lines: list[str] = []
         self._in_repair: set[int] = set()
+        self.append_failures = AppendFailures(SeededRandom(self.random.below(1 << 60)))
         self.on_start: list[Callable[[int, Any], None]] = []
         self.is_dynamic = spare_nodes is not None
         self.is_founded = False
         self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + (spare_nodes or 0) + 1)}
         for node in list(self.nodes.values())[nodes:]:
             node.is_member = False
+        if controllers:
+            assert spare_nodes is None
+            for node in self.nodes.values():
+                node.roles = BROKER
+            for node_id in range(_FIRST_CONTROLLER, _FIRST_CONTROLLER + controllers):
+                self.nodes[node_id] = SimNode(self, node_id, CONTROLLER)
         # Whether controllers make themselves voters (KIP-1186), or the operator does.
         self.joins_by_itself = self.is_dynamic and bool(self.random.below(2))
 
@@ -222,19 +273,23 @@ class World:
         if len(self.nodes) == 1:
             dirs = {"log.dirs": ",".join(self.dirs), "metadata.log.dir": self.dirs[0]} if len(self.dirs) > 1 else {}
             return standalone_settings(node.host, CLIENT_PORT, "/data") | _SMALL | self._settings | dirs
-        listeners = f"PLAINTEXT://{node.host}:{CLIENT_PORT},CONTROLLER://{node.host}:{CONTROLLER_PORT}"
+        listeners = [f"PLAINTEXT://{node.host}:{CLIENT_PORT}"] if node.is_broker else []
+        listeners += [f"CONTROLLER://{node.host}:{CONTROLLER_PORT}"] if node.is_voter else []
         own = {
             "node.id": str(node.node_id),
-            "listeners": listeners,
+            "process.roles": node.roles,
+            "listeners": ",".join(listeners),
             "log.dirs": ",".join(self.dirs),
             "metadata.log.dir": self.dirs[0],
             **self._quorum_settings(node),
         }
+        if self.racks:
+            own |= {"broker.rack": rack_of(node.node_id), "replica.selector.class": _RACK_AWARE}
         return _SMALL | _CLUSTER | self._settings | own
 
     def _quorum_settings(self, node: SimNode) -> dict[str, str]:
         if not self.is_dynamic:
-            voters = ",".join(f"{each.node_id}@{each.host}:{CONTROLLER_PORT}" for each in self.nodes.values())
+            voters = ",".join(f"{each.node_id}@{each.host}:{CONTROLLER_PORT}" for each in self.voters)
             return {"controller.quorum.voters": voters}
         known = list(self.nodes.values()) if self.is_founded else [next(iter(self.nodes.values()))]
         servers = ",".join(f"{each.host}:{CONTROLLER_PORT}" for each in known)
@@ -244,6 +299,15 @@ class World:
     @property
     def members(self) -> list[SimNode]:
         return [node for node in self.nodes.values() if node.is_member]
+
+    @property
+    def brokers(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.is_member and node.is_broker]
+
+    @property
+    def voters(self) -> list[SimNode]:
+        """Where they are fixed."""
+        return [node for node in self.nodes.values() if node.is_voter]
 
     def controllers_image(self) -> ClusterImage | None:
         """What the active controller has committed."""
@@ -300,7 +364,7 @@ class World:
         return newest is not None and newest.leader in self.nodes and self.nodes[newest.leader].host == host
 
     def client(self, name: str) -> SimClient:
-        bootstrap = [(node.host, CLIENT_PORT) for node in self.nodes.values()]
+        bootstrap = [(node.host, CLIENT_PORT) for node in self.nodes.values() if node.is_broker]
         random = SeededRandom(self.random.below(1 << 60))
         client = SimClient(name, SimNetwork(self.fabric, name), bootstrap, self.history, random)
         client.report_damage = self._damaged
@@ -317,13 +381,13 @@ class World:
         """Stop it, wait until it counts nowhere as in sync, take the damaged folder away, start it."""
         self.log(f"{node.host} is taken out: {partition} is damaged")
         node.crash(power_lost=False)
-        node.in_repair = True
+        node.in_repair += 1
         while any(self._is_in_sync(node.node_id, partition)):
             await asyncio.sleep(0.1)
         for folder in [f"{path}/{partition[0]}-{partition[1]}" for path in self.dirs]:
             if node.disk.exists(folder):
                 node.disk.remove_tree(folder)
-        node.in_repair = False
+        node.in_repair -= 1
         if not node.is_up:
             node.start()
         self._in_repair.discard(node.node_id)
@@ -345,7 +409,10 @@ class World:
         collects = gc.isenabled()
         gc.disable()
         try:
-            with patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)):
+            with (
+                patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)),
+                self.append_failures.in_place(lambda: self.loop.current_name.partition(".")[0]),
+            ):
                 return self.loop.run_until_complete(main)
         finally:
             gc.collect()

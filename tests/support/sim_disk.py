@@ -5,7 +5,8 @@
 - Names (created, renamed, removed): kept in order up to an arbitrary point, as a journalling file system does; a flush
   of any folder makes all earlier changes of names durable.
 - `crash_at=n` stops the world just before the n-th change, by raising `Crash` (no `except Exception` stops that).
-- `fail` makes paths under a prefix raise OSError; `space_left_bytes` makes the disk fill up.
+- `fail` makes paths under a prefix raise OSError; `space_left_bytes` makes the disk fill up; `unmount` takes a part of
+  it away as a whole, and `mount` brings it back.
 """
 
 import errno
@@ -126,6 +127,8 @@ class SimDisk:
         self._durable_dirs: set[str] = {"/"}
         self._journal: list[tuple[str, str, str | _Inode]] = []
         self._faults: list[tuple[str, int, frozenset[str]]] = []
+        self._unmounted: dict[str, tuple[dict[str, _Inode], set[str]]] = {}
+        self.is_rotten = False  # bits have turned
         # Told of every use, change or not, before it happens.
         self.at_use: Callable[[str], None] | None = None
         # Called just before every change: a test can take a crashed copy at each of them in one run.
@@ -157,14 +160,66 @@ class SimDisk:
         self._faults.append((prefix, code, frozenset(kinds)))
 
     def heal(self) -> None:
+        """No file system comes back by that: a process must not see it while it runs."""
         self._faults.clear()
         self.space_left_bytes = None
+
+    @property
+    def unmounted(self) -> list[str]:
+        return list(self._unmounted)
+
+    def unmount(self, path: str, *, leaves_folder: bool) -> None:
+        """The file system mounted at `path` is gone, and with it what is there, until `mount`; what is open stays
+        usable, as after a lazy umount. The folder it was mounted on is there and empty, or not there."""
+        assert path not in self._unmounted
+        self.flush_volume_of(path)
+        inside = path + "/"
+        names = {name: inode for name, inode in self._names.items() if name.startswith(inside)}
+        dirs = {folder for folder in self._dirs if folder == path or folder.startswith(inside)}
+        self._unmounted[path] = (names, dirs)
+        self._hide(path)
+        if leaves_folder:
+            self._dirs.add(path)
+            self._durable_dirs.add(path)
+
+    def mount(self, path: str) -> None:
+        """It is back; what was written into its place meanwhile is hidden by it."""
+        if path not in self._unmounted:
+            return
+        self.flush_volume_of(path)
+        self._hide(path)
+        names, dirs = self._unmounted.pop(path)
+        for known in (self._names, self._durable_names):
+            known.update(names)
+        for folders in (self._dirs, self._durable_dirs):
+            folders.update(dirs)
+
+    def forget(self, path: str) -> None:
+        """It never comes back."""
+        self._unmounted.pop(path, None)
+
+    def flush_volume_of(self, path: str) -> None:
+        """Unmounting writes everything; names are not ours to tell apart, so all of them become durable."""
+        for entry in self._journal:
+            _apply(self._durable_names, self._durable_dirs, entry)
+        self._journal.clear()
+        for name, inode in self._names.items():
+            if name.startswith(path + "/"):
+                inode.durable = bytes(inode.data)
+
+    def _hide(self, path: str) -> None:
+        inside = path + "/"
+        for known in (self._names, self._durable_names):
+            for name in [name for name in known if name.startswith(inside)]:
+                del known[name]
+        for folders in (self._dirs, self._durable_dirs):
+            folders.difference_update([each for each in folders if each == path or each.startswith(inside)])
 
     def crash(self, seed: int) -> "SimDisk":
         """What is there when the power comes back."""
         chance = random.Random(seed)
         after = SimDisk()
-        after.now_ms = self.now_ms
+        after.now_ms, after.is_rotten = self.now_ms, self.is_rotten
         names, dirs = dict(self._durable_names), set(self._durable_dirs)
         for entry in self._journal[: chance.randint(0, len(self._journal))]:
             _apply(names, dirs, entry)
@@ -174,6 +229,10 @@ class SimDisk:
             after._names[path] = known[id(inode)]
         after._dirs = dirs
         after._settle()
+        after._unmounted = {
+            path: ({name: inode.after_crash(chance) for name, inode in sorted(files.items())}, set(folders))
+            for path, (files, folders) in self._unmounted.items()
+        }
         return after
 
     def rot(self, random: Random, concerns: Callable[[str], bool], place: Callable[[bytes], int | None]) -> str | None:
@@ -194,9 +253,23 @@ class SimDisk:
         position = place(bytes(inode.data))
         if position is None:
             return None
-        inode.data[position] ^= 1 << random.below(8)
-        inode.durable = bytes(inode.data)
+        self.damage(path, position, 1 << random.below(8))
         return f"{path}@{position}"
+
+    def damage(self, path: str, position: int, mask: int) -> None:
+        """Turn bits of a byte, for good, as if it had been written so."""
+        self.is_rotten = True
+        inode = self._existing(path)
+        inode.data[position] ^= mask
+        inode.durable = bytes(inode.data)
+
+    def files(self) -> list[str]:
+        return sorted(self._names)
+
+    def durable_names(self, folder: str) -> list[str]:
+        """The files of a folder that are certain to be there after the next loss of power."""
+        inside = folder + "/"
+        return [name[len(inside) :] for name in self._durable_names if name.startswith(inside)]
 
     def durable_file(self, path: str) -> bytes | None:
         """What is certain to be there after the next loss of power; None: perhaps no such file."""
@@ -207,7 +280,7 @@ class SimDisk:
         """What is there after the process died and the machine did not: everything written. What was not flushed may
         still be lost with the power, later."""
         after = SimDisk()
-        after.now_ms = self.now_ms
+        after.now_ms, after.is_rotten = self.now_ms, self.is_rotten
         copies: dict[int, _Inode] = {}
 
         def copy(inode: _Inode) -> _Inode:
@@ -224,6 +297,10 @@ class SimDisk:
             (kind, first, copy(second) if isinstance(second, _Inode) else second)
             for kind, first, second in self._journal
         ]
+        after._unmounted = {
+            path: ({name: copy(inode) for name, inode in files.items()}, set(folders))
+            for path, (files, folders) in self._unmounted.items()
+        }
         return after
 
     def _settle(self) -> None:

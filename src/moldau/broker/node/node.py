@@ -241,7 +241,7 @@ class Node:
             executor=self._executor,
             has_own_threads=self._threads is not None,
         )
-        broker.flusher = Flusher(self._executor, lambda partition: _wake(broker, partition.key))
+        broker.flusher = Flusher(self._executor, lambda partition: broker.replicas.flushed(partition))  # noqa: PLW0108 - there are none yet
         return broker
 
     async def _identify(self) -> None:

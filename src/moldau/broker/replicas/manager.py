@@ -87,6 +87,7 @@ class ReplicaManager:
             broker.config.get_int("replica.lag.time.max.ms"),
             self._is_eligible,
             self._wake_followers_soon,
+            broker.flush_soon,
         )
         self._followers_to_wake: dict[int, None] = {}
         self._replication: Replication | None = None
@@ -280,6 +281,12 @@ class ReplicaManager:
         for partition in self:
             if partition.lead is not None and partition.advance_high_watermark():
                 self.wake(partition)
+
+    def flushed(self, partition: Partition) -> None:
+        """What its topic wants on the disk before it counts is there."""
+        if partition.is_leader:
+            partition.advance_high_watermark()
+        self.wake(partition)
 
     def wake(self, partition: Partition) -> None:
         """Something about the partition changed that others may be waiting for."""

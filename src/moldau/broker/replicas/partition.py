@@ -39,6 +39,8 @@ class ReplicaContext:
     is_eligible: Callable[[int, int], bool]
     # Fetches of these brokers may be waiting for what was just appended.
     wake_followers: Callable[[Iterable[int]], None]
+    # Make the log of this replica durable, off the loop, and call `advance_high_watermark` then.
+    flush_soon: Callable[[Partition], None]
 
 
 class Partition:
@@ -102,6 +104,8 @@ class Partition:
             self.lead = None
         else:
             self._count_followers(image)
+        if self.log.needs_flush:
+            self._context.flush_soon(self)
         self.advance_high_watermark()
 
     def _count_followers(self, image: PartitionImage) -> None:
@@ -143,7 +147,10 @@ class Partition:
         appended = log.append_as_leader(
             batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )
-        if self.lead is None:
+        needs_flush = log.needs_flush
+        if needs_flush:
+            self._context.flush_soon(self)
+        if self.lead is None and not needs_flush:
             log.update_high_watermark(log.log_end_offset)
         else:
             self._disturb_followers()
@@ -151,7 +158,10 @@ class Partition:
         return appended
 
     def advance_high_watermark(self) -> bool:
-        """Let the high watermark go as far as the in-sync replicas allow. Whether it went."""
+        """Let the high watermark go as far as the in-sync replicas allow. Whether it went.
+
+        Where `flush.messages` demands a flush, this replica counts with what it has flushed, as followers do, who flush
+        before they fetch on. So nobody reads, and no coordinator tells, what a loss of all power could take back."""
         log, lead = self.log, self.lead
         before = log.high_watermark
         if lead is None:
@@ -161,6 +171,8 @@ class Partition:
             offset = lead.high_watermark(
                 log.log_end_offset, context.now_ms(), context.lag_max_ms, self.settings.min_insync_replicas
             )
+        if log.needs_flush:
+            offset = min(offset, log.flushed_offset)
         if offset <= before or log.update_high_watermark(offset) <= before:
             return False
         if lead is not None:

@@ -256,9 +256,7 @@ def _answer(
         deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
         delayed = _DelayedProduce(broker, call, acks, outcomes, appended)
         broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
-    for partition, _, needs_flush, _ in appended:
-        if needs_flush:
-            broker.flush_soon(partition)
+    for partition, *_ in appended:
         broker.fetch_purgatory.check_and_complete(partition.key)
 
 
