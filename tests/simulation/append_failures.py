@@ -36,12 +36,14 @@ class AppendFailures:
     def in_place(self, current_host: Callable[[], str]) -> Iterator[None]:
         append = Partition.append
 
-        def failing(partition: Partition, batches: Any, origin: Any = AppendOrigin.CLIENT, **more: Any) -> Any:
+        def failing(
+            partition: Partition, batches: Any, origin: Any = AppendOrigin.CLIENT, *more: Any, **named: Any
+        ) -> Any:
             is_coordinators = origin is AppendOrigin.COORDINATOR and partition.topic in _INTERNAL
             if self.hosts and is_coordinators and current_host() in self.hosts and self._random.below(2):
                 self.injected += 1
                 raise _CAUSES[self._random.below(len(_CAUSES))]()
-            return append(partition, batches, origin, **more)
+            return append(partition, batches, origin, *more, **named)
 
         with patch.object(Partition, "append", failing):
             yield
