@@ -20,17 +20,17 @@ EPOCH = 3
 @pytest.fixture
 def log(context: LogContext) -> PartitionLog:
     """Every batch but the first has an index entry, and the next one will take the short way."""
-    return settled(sim_log(context, CONFIG))
+    return on_short_way(sim_log(context, CONFIG))
 
 
-def settled(log: PartitionLog, timestamp: int = START_MS) -> PartitionLog:
+def on_short_way(log: PartitionLog, timestamp: int = START_MS) -> PartitionLog:
     for number in range(5):
         log.append_as_leader(batch([b"%d" % number], timestamp), EPOCH)
-    assert is_settled(log)
+    assert is_open(log)
     return log
 
 
-def is_settled(log: PartitionLog) -> bool:
+def is_open(log: PartitionLog) -> bool:
     return log.active_segment.batch_bytes_max > 0
 
 
@@ -48,7 +48,7 @@ def check_index(log: PartitionLog) -> None:
 def test_a_batch_without_index_entry_leaves_the_indexes_alone(context: LogContext, disk: SimDisk) -> None:
     log = sim_log(context, LogConfig(index_interval_bytes=200))
     append(log)
-    assert is_settled(log)
+    assert is_open(log)
     assert not disk.exists(log.active_segment.path(".index")), "a quiet partition has nothing mapped"
     for _ in range(20):
         append(log)
@@ -87,7 +87,7 @@ def test_indexes_that_were_written_anew(log: PartitionLog) -> None:
 def test_the_beginning_of_a_segment_was_cut_off(log: PartitionLog) -> None:
     """The time to roll counts from what is the first batch now."""
     log.truncate_fully_and_start_at(0)
-    settled(log, START_MS + 500)
+    on_short_way(log, START_MS + 500)
     log.truncate_to(0)
     append(log, timestamp=START_MS)
     append(log, timestamp=START_MS + 1001)
@@ -138,7 +138,7 @@ def test_offsets_that_do_not_fit_into_the_segment(log: PartitionLog) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, last + 2]
 
 
-def test_followers_do_not_settle_for_leaders(log: PartitionLog) -> None:
+def test_followers_do_not_open_it_for_leaders(log: PartitionLog) -> None:
     log.append_as_follower(bytes(batch([b"followed"], base_offset=5, leader_epoch=EPOCH)))
     append(log)
     assert values(log)[-2:] == [(5, b"followed"), (6, b"next")]

@@ -1,12 +1,10 @@
 """A partition's log at its end: how batches get in, from producers or a leader, and how segments follow each other.
 
-Nearly every batch of a producer is like the one before. It goes in on the short way, in as few steps as Python allows,
-for they cost as much as the write itself; what is unusual goes in with care. Appending also tells the producers' state
-what happened, after it was asked whether it may.
+Nearly every batch of a producer takes the short way (`short_way.py`); what is unusual goes in with care, and opens it
+for the next ones. Appending also tells the producers' state what happened, after it was asked whether it may.
 """
 
 import contextlib
-import struct
 
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
@@ -15,8 +13,7 @@ from moldau.log.epoch_cache import EpochCache
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence, StorageError
 from moldau.log.failure import check_descriptors, offline_on_error
 from moldau.log.incarnation import Incarnation
-from moldau.log.index.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET, pack_entry
+from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.producers.producer_state import AppendOrigin, BatchMetadata, ProducerEntry, ProducerState
 from moldau.log.producers.recalled_batches import recall_batches
 from moldau.log.producers.snapshots import Snapshots
@@ -25,8 +22,8 @@ from moldau.log.results import ActiveProducer, Appended
 from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
+from moldau.log.short_way import NOT_TAKEN, append_on_short_way
 from moldau.log.validation import (
-    LAST_CODEC,
     CheckedBatch,
     read_marker,
     stamp_valid,
@@ -36,34 +33,20 @@ from moldau.log.validation import (
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import (
     CONTROL_FLAG,
-    COVERED_BY_CRC,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    RECORD_BYTES_MIN,
     TRANSACTIONAL_FLAG,
     HeaderFields,
     as_header,
-    may_hold,
     pack_place,
 )
-from moldau.records.checksum import crc32c
 
 WritableBuffer = bytearray | memoryview
-# A header without what an append does not look at. Attributes, delta and count are read without a sign, for one
-# comparison each to do: what is negative comes out far too large. Last, the two bytes the first record begins with.
-_read_plain = struct.Struct(">qi4xbIHI8xqqhiIH").unpack_from
-
-
-# Sizes of a batch with one record whose length takes one byte or two.
-SIZE_OF_ONE_MIN = HEADER_BYTES + RECORD_BYTES_MIN
-SIZE_OF_ONE_END = HEADER_BYTES + 2 + (1 << 13)
 
 
 class GrowingLog:
     """What a log is made of, and how it grows; `PartitionLog` is all of it."""
 
     __slots__ = (
+        "_active",
         "_config",
         "_disk",
         "_durability",
@@ -71,7 +54,6 @@ class GrowingLog:
         "_high_watermark",
         "_reader",
         "_segments",
-        "_settled",
         "_untouched",
         "_wall_ms",
         "context",
@@ -116,7 +98,7 @@ class GrowingLog:
         self.producers = producers
         self.snapshots = snapshots
         self._segments = Segments(context, folder, segments)
-        self._settled = self._segments.active  # takes the next batch, if it is still settled when that comes
+        self._active = self._segments.active  # that of the last careful append: its short way may be open
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._high_watermark = log_start_offset
@@ -142,7 +124,7 @@ class GrowingLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._segments.active.unsettle()
+        self._segments.active.close_short_way()
 
     @property
     def folder(self) -> str:
@@ -163,7 +145,7 @@ class GrowingLog:
         first = self._failure is None
         self._failure = self._failure or error
         self.incarnation.end("went offline")
-        self._segments.active.unsettle()
+        self._segments.active.close_short_way()
         if first:
             self.context.on_failure(self.log_dir, error)
         return StorageError(f"log dir {self.log_dir} failed ({error}): replace the disk or free space, then restart")
@@ -192,84 +174,17 @@ class GrowingLog:
         transaction_version: int = 0,
         checked: CheckedBatch | None = None,
     ) -> Appended:
-        """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place.
-
-        Nearly every batch is whole, its producer's next, and fits into the active segment as the one before did. It
-        goes in here, in as few steps as Python allows, for they cost as much as the write itself. Where any of this
-        is in doubt, `_append_with_care` looks closely, says what is wrong, and lets the segment set the limits for the
-        next ones (`Segment.settle`). What follows the write is `Segment.append` again, spelled out.
-        """
-        try:
-            zero, length, magic, crc, attributes, delta, timestamp, producer_id, epoch, sequence, count, first = (
-                _read_plain(buffer)
-            )
-        except struct.error:
-            return self._append_with_care(buffer, leader_epoch, origin, verification_guard, transaction_version)
-        segment = self._settled
-        size = len(buffer)
-        position = segment.size
-        end = position + size
+        """Append the one batch in `buffer`, giving it offsets and the leader's epoch, in place."""
         base_offset = self.log_end_offset
-        last_offset = base_offset + delta
-        file = segment.open_file
-        largest = segment.largest
-        entry: ProducerEntry | None = None
-        if (
-            zero
-            or magic != MAGIC
-            or attributes > LAST_CODEC  # hence neither of a transaction, nor control, nor LogAppendTime
-            or length != size - LOG_OVERHEAD_BYTES
-            or delta != count - 1
-            or size > segment.batch_bytes_max
-            or end > segment.bytes_max
-            or last_offset > segment.offset_max
-            or timestamp > segment.timestamp_max
-            or leader_epoch != segment.leader_epoch
-            or file is None
-            or largest is None
-            or (
-                not attributes
-                # A record that is alone fills its batch: its length, in one byte or two. Of others, `may_hold` knows.
-                and (
-                    count != 1
-                    or not SIZE_OF_ONE_MIN <= size < SIZE_OF_ONE_END
-                    or (
-                        first >> 8 != 2 * size - 124
-                        if size < 126
-                        else first != 0x8000 | (size + 1 & 63) << 9 | size - 63 >> 6
-                    )
-                )
-                and not may_hold(buffer, size, count)
-            )
-            or (producer_id >= 0 and (entry := self.producers.in_sequence(producer_id, epoch, sequence)) is None)
-            or crc != crc32c(buffer[COVERED_BY_CRC])
-        ):
+        try:
+            last_offset = append_on_short_way(self._active, self.producers, buffer, base_offset, leader_epoch)
+        except OSError as error:
+            raise self.fail(error) from error
+        if last_offset == NOT_TAKEN:
             return self._append_with_care(
                 buffer, leader_epoch, origin, verification_guard, transaction_version, checked
             )
-        pack_place(buffer, 0, base_offset, length, leader_epoch)
-        try:
-            file.append(buffer)
-        except OSError as error:
-            raise self.fail(error) from error
-        segment.size = end
-        segment.recently_used = True
-        if timestamp > largest[0]:
-            segment.largest = largest = (timestamp, last_offset)
-        if position > segment.index_after:
-            segment.index_after = position + segment.index_interval_bytes
-            offsets = segment.offsets
-            count = offsets.count
-            pack_entry(offsets.mapped_view, count * INDEX_ENTRY_BYTES, last_offset - segment.base_offset, position)
-            offsets.count = count = count + 1
-            if largest is not segment.indexed_timestamp:
-                segment.time_index.maybe_append(largest[0], largest[1])
-                segment.indexed_timestamp = largest
-            if count == segment.index_end:
-                segment.check_index_full()
         self.log_end_offset = last_offset + 1
-        if entry is not None:
-            entry.add(sequence, last_offset, delta, timestamp)
         return base_offset, last_offset, -1
 
     def _append_with_care(
@@ -313,8 +228,8 @@ class GrowingLog:
                 self.epochs.assign(leader_epoch, base_offset)
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
             segment.append(buffer, size, last_offset, max_timestamp)
-            segment.settle(config, leader_epoch, now_ms)
-            self._settled = segment
+            segment.open_short_way(config, leader_epoch, now_ms)
+            self._active = segment
             self.log_end_offset = last_offset + 1
             if has_producer:
                 self._note_producer(fields, base_offset, max_timestamp, marker)

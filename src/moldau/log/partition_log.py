@@ -153,7 +153,7 @@ class PartitionLog(GrowingLog):
     def assign_epoch(self, leader_epoch: int) -> None:
         """A new leader notes where its epoch begins, before it has written anything."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
-        self._segments.active.unsettle()
+        self._segments.active.close_short_way()
 
     @offline_on_error
     def assign_topic_id(self, topic_id: bytes) -> None:

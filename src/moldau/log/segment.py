@@ -12,7 +12,7 @@ from typing import NamedTuple
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex, CorruptRecord
 from moldau.log.index.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, pack_entry
 from moldau.log.index.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from moldau.log.index.txn_index import TxnIndex
@@ -111,7 +111,7 @@ class Segment:
         self.suffix = suffix
         self.base_offset = base_offset
         self.offset_max = base_offset + MAX_RELATIVE_OFFSET
-        self.batch_bytes_max = -1  # see `settle`, as for the next three
+        self.batch_bytes_max = -1  # see `open_short_way`, as for the next three
         self.bytes_max = 0
         self.timestamp_max = NO_TIMESTAMP
         self.leader_epoch = -1
@@ -191,7 +191,7 @@ class Segment:
 
     def release(self) -> None:
         """Give up descriptors and mappings, keeping everything known: the next use opens them again."""
-        self.unsettle()
+        self.close_short_way()
         self.open_file = None  # not closed: a region on its way to a socket may hold it
         self.offset_index.file.release()
         self.time_index.file.release()
@@ -206,7 +206,7 @@ class Segment:
         """Bring the files into the shape of a segment at rest: the largest timestamp indexed, no reserve."""
         if self.size:
             self.time_index.maybe_append(*self.max_timestamp)
-        self.unsettle()
+        self.close_short_way()
         self.offset_index.file.trim()
         self.time_index.file.trim()
 
@@ -215,10 +215,10 @@ class Segment:
     def would_overflow(self, last_offset: int) -> bool:
         return last_offset > self.offset_max
 
-    def settle(self, config: LogConfig, leader_epoch: int, now_ms: int) -> None:
+    def open_short_way(self, config: LogConfig, leader_epoch: int, now_ms: int) -> None:
         """Note within which limits batches of this leader may follow one that was just appended without another look at
-        the settings, the clock, the time to roll and the room in the indexes. Holds until `unsettle`; meanwhile files
-        are open.
+        the settings, the clock, the time to roll and the room in the indexes. Holds until `close_short_way`; meanwhile
+        files are open.
 
         (A batch is too new for the clock if it is `after.max` ahead; a clock goes on, so what was not too new for an
         earlier moment is not for a later one.)"""
@@ -231,7 +231,7 @@ class Segment:
             self.timestamp_max = min(roll_ms, now_ms + config.message_timestamp_after_max_ms)
             self.leader_epoch = leader_epoch
 
-    def unsettle(self) -> None:
+    def close_short_way(self) -> None:
         """Let the next batch be looked at closely, and count the room in the indexes anew."""
         self.batch_bytes_max = -1
         self.index_end = 0
@@ -247,15 +247,21 @@ class Segment:
         self.size = position + size
         if not position:
             self.first_timestamp = max_timestamp
-        if max_timestamp > largest[0]:
-            self.largest = largest = (max_timestamp, last_offset)
+        self.largest = (max_timestamp, last_offset) if max_timestamp > largest[0] else largest
         if is_indexed:
-            self.index_after = position + self.index_interval_bytes
-            self.offset_index.append(last_offset, position)
+            self.add_index_entries(position, last_offset)
+
+    def add_index_entries(self, position: int, last_offset: int) -> None:
+        """For the batch just written at `position`; there is room (`index_end`)."""
+        self.index_after = position + self.index_interval_bytes
+        offsets, largest = self.offsets, self.largest
+        pack_entry(offsets.mapped_view, offsets.count * OFFSET_ENTRY_BYTES, last_offset - self.base_offset, position)
+        offsets.count += 1
+        if largest is not None and largest is not self.indexed_timestamp:
             self.time_index.maybe_append(largest[0], largest[1])
             self.indexed_timestamp = largest
-            if self.offsets.count == self.index_end:
-                self.check_index_full()
+        if offsets.count == self.index_end:
+            self.check_index_full()
 
     def _make_index_room(self) -> None:
         """Let both indexes have space on the disk for another entry, and count how many more they have it for."""
@@ -270,7 +276,7 @@ class Segment:
     def check_index_full(self) -> None:
         """To be called when room that was made in the indexes is used up."""
         self.index_full = self.offset_index.is_full or self.time_index.is_full
-        self.unsettle()
+        self.close_short_way()
 
     def append_run(self, buffer: bytes | bytearray | memoryview, batches: Sequence[IndexedBatch]) -> None:
         """Write several batches at once; positions are those in the buffer."""
@@ -506,7 +512,7 @@ class Segment:
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that ends at or after `offset`."""
-        self.unsettle()
+        self.close_short_way()
         place = self.find(offset)
         if place is not None:
             self.truncate_bytes(place.position)
@@ -562,7 +568,7 @@ class Segment:
         self._moved()
 
     def _moved(self) -> None:
-        self.unsettle()
+        self.close_short_way()
         self.offset_index.file.moved(self.path(INDEX_SUFFIX))
         self.time_index.file.moved(self.path(TIME_INDEX_SUFFIX))
         self.txn_index.moved(self.path(TXN_INDEX_SUFFIX))
