@@ -26,6 +26,7 @@ ROOMS = {
     "cluster": "Three nodes beside three of Apache Kafka",
     "toolkit": "The toolkit beside plain confluent-kafka, aiokafka and FastStream",
     "delays": "Delayed messages",
+    "outbox": "The outbox's relay, from committed rows to acknowledged and confirmed ones",
     "spark": "Spark on topics beside Spark's own Kafka connector",
 }
 

@@ -3,15 +3,16 @@
 Each dies by SIGKILL when it has reached a named step for the so-manyth time; `-` lets it live.
 """
 
+import asyncio
 import os
 import signal
 import sys
 from collections.abc import Callable
 
-from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, insert
+from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, create_engine, func, insert, select
 
 from moldau.toolkit import App
-from moldau.toolkit.db import Store
+from moldau.toolkit.db import Outbox, OutboxRelay, Store
 
 
 def results_table(name: str) -> Table:
@@ -55,5 +56,37 @@ def once(when: str, bootstrap: str, url: str, topic: str, instance: str, table: 
     app.run()
 
 
+def writer(when: str, url: str, topic: str, name: str, table: str, count: str) -> None:
+    """Orders and their messages, in one transaction each; goes on where its predecessor of that name ended."""
+    reached, engine = killer(when), create_engine(url, **({"connect_args": {"timeout": 30}} if "sqlite" in url else {}))
+    outbox, orders = Outbox(engine, table=table), results_table(f"{table}_orders")
+    with engine.connect() as connection:
+        mine = select(func.count()).select_from(orders).where(orders.c.word.like(f"{name}-%"))
+        done = connection.execute(mine).scalar_one()
+    for number in range(done, int(count)):
+        with engine.begin() as transaction:
+            transaction.execute(insert(orders).values(word=f"{name}-{number}"))
+            outbox.send(transaction, topic, f"{name}-{number % 3}", f"{name}-{number}")
+            reached("written")
+        reached("committed")
+
+
+def relay(when: str, bootstrap: str, url: str, table: str) -> None:
+    async def work() -> None:
+        made = OutboxRelay(
+            Outbox(url, table=table),
+            bootstrap_servers=bootstrap,
+            poll="20ms",
+            batch=7,
+            lease="1s",
+            on_step=killer(when),
+        )
+        await made.start()
+        await asyncio.Event().wait()
+
+    asyncio.run(work())
+
+
 if __name__ == "__main__":
-    {"once": once}[sys.argv[1]](*sys.argv[2:])
+    kinds: dict[str, Callable[..., None]] = {"once": once, "writer": writer, "relay": relay}
+    kinds[sys.argv[1]](*sys.argv[2:])

@@ -1,15 +1,20 @@
 """Processes that are killed between every two steps, started again, and counted at the end."""
 
+import asyncio
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, insert, select
 
+from moldau.toolkit.db import Outbox
+from moldau.toolkit.db.outbox import CONFIRMED
+from moldau.toolkit.reading import read_topic
 from tests.toolkit.db.killed import results_table
 from tests.toolkit.killing import make_topic
 
@@ -120,3 +125,60 @@ def kill_once(
         running.until(lambda: set(words_in(engine, f"{table}_results")) == wanted, "every word is written")
         running.until(lambda: is_consumed(bootstrap, topic, topic), "everything is consumed")
     assert words_in(engine, f"{table}_results") == dict.fromkeys(words.sent, 1)
+
+
+def kill_outbox(
+    bootstrap: str, url: str, engine: Engine, topic: str, table: str, folder: Path, steps: Sequence[str], rounds: int
+) -> None:
+    """Writers and relays killed at every step, a relay beside them; then orders and messages are the same."""
+    outbox = Outbox(url, table=table)
+    asyncio.run(outbox.create())
+    results_table(f"{table}_orders").metadata.create_all(engine)
+    make_topic(bootstrap, topic, 2)
+    per_writer = 30 * rounds
+    with processes(folder) as running:
+        for count in range(2, 2 + rounds):
+            for step in ("written", "committed"):
+                killed = running.start("writer", f"{step}:{count}", url, topic, "a", table, str(per_writer))
+                running.until_killed(killed, lambda: None)
+        steady = 0
+
+        def more() -> None:
+            """There is always something for the relay that is to be killed."""
+            nonlocal steady
+            with engine.begin() as transaction:
+                word = f"steady-{steady}"
+                transaction.execute(insert(results_table(f"{table}_orders")).values(word=word))
+                outbox.send(transaction, topic, f"steady-{steady % 5}", word)
+            steady += 1
+
+        running.start("relay", "-", bootstrap, url, table)
+        for count in range(1, 1 + rounds):
+            for step in steps:
+                killed = running.start("relay", f"{step}:{count}", bootstrap, url, table)
+                running.until_killed(killed, more)
+        for name in ("a", "b"):
+            assert running.start("writer", "-", url, topic, name, table, str(per_writer)).wait(90) == 0, running.logs()
+
+        def is_sent() -> bool:
+            with engine.connect() as connection:
+                column = outbox.table.c.state
+                return set(connection.scalars(select(column).distinct())) == {CONFIRMED}
+
+        running.until(is_sent, "everything is confirmed")
+    check_messages(bootstrap, topic, words_in(engine, f"{table}_orders"))
+
+
+def check_messages(bootstrap: str, topic: str, orders: dict[str, int]) -> None:
+    """Every order has its message, every message its order; a key's messages are in order but for repeats."""
+    first_seen: dict[bytes, list[int]] = defaultdict(list)
+    seen: dict[str, str] = {}
+    for message in read_topic({"bootstrap.servers": bootstrap, "group.id": "none"}, topic):
+        own, word = str(dict(message.headers() or ())["id"]), (message.value() or b"").decode()
+        if own not in seen:
+            seen[own] = word
+            first_seen[message.key() or b""].append(int(word.rpartition("-")[2]))
+    assert sorted(seen.values()) == sorted(orders)
+    assert set(orders.values()) == {1}
+    for key, numbers in first_seen.items():
+        assert numbers == sorted(numbers), f"{key!r}: {numbers}"

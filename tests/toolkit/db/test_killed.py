@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from moldau.toolkit.db.transactions import STEPS
-from tests.toolkit.db.killing import kill_once
+from moldau.toolkit.db import relay, transactions
+from tests.toolkit.db.killing import kill_once, kill_outbox
 
 Name = Callable[[str], str]
 pytestmark = pytest.mark.timeout(180)
 
 
 def test_once(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
-    kill_once(bootstrap, url, engine, fresh("words"), name("once"), tmp_path, STEPS, rounds=1)
+    kill_once(bootstrap, url, engine, fresh("words"), name("once"), tmp_path, transactions.STEPS, rounds=1)
+
+
+def test_outbox(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
+    kill_outbox(bootstrap, url, engine, fresh("orders"), name("outbox"), tmp_path, relay.STEPS, rounds=1)

@@ -6,5 +6,7 @@ SQLAlchemy 2, with plain and async engines. SQLite, PostgreSQL and MariaDB (MySQ
 """
 
 from moldau.toolkit.db.once import Store
+from moldau.toolkit.db.outbox import Outbox
+from moldau.toolkit.db.relay import OutboxRelay, Receipts
 
-__all__ = ["Store"]
+__all__ = ["Outbox", "OutboxRelay", "Receipts", "Store"]

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, inspect, make_url
+from sqlalchemy import URL, Connection, Engine, MetaData, Table, create_engine, event, inspect, make_url
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
@@ -23,7 +24,7 @@ from moldau.toolkit.errors import SetupError
 log = logging.getLogger("moldau.toolkit")
 T = TypeVar("T")
 
-_ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+aiomysql", "mariadb": "mariadb+aiomysql"}
+_ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "mysql": "mysql+asyncmy", "mariadb": "mariadb+asyncmy"}
 _SQLITE_WAIT_S = 30
 WAIT_S_FIRST, WAIT_S_MAX = 0.1, 5.0
 
@@ -103,14 +104,18 @@ class Database:
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Call it in a transaction of its own."""
         if self._async is not None and (self._url is None or self._plain is None):
-            async with self._async.begin() as connection:
+            async with self._async.execution_options(**self._calm()).begin() as connection:
                 return await connection.run_sync(work)
         return await asyncio.to_thread(self.run_here, work)
 
     def run_here(self, work: Callable[[Connection], T]) -> T:
         """The same in this thread; blocks."""
-        with self.plain.begin() as connection:
+        with self.plain.execution_options(**self._calm()).begin() as connection:
             return work(connection)
+
+    def _calm(self) -> dict[str, Any]:
+        """Our own statements lock the rows they change, and no gaps beside them."""
+        return {} if self.dialect == "sqlite" else {"isolation_level": "READ COMMITTED"}
 
     async def run_patiently(self, work: Callable[[Connection], T], what: str) -> T:
         """Until it works; while the database is away, say so and wait."""
@@ -125,8 +130,12 @@ class Database:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_S_MAX)
 
-    async def create(self, metadata: MetaData) -> None:
+    async def _run_at_once(self, work: Callable[[Connection], T], _what: str) -> T:
+        return await self.run(work)
+
+    async def create(self, metadata: MetaData, *, patiently: bool = True) -> None:
         """Make the tables that are not there; several may do so at once."""
+        run = self.run_patiently if patiently else self._run_at_once
 
         def missing(connection: Connection) -> set[str]:
             return set(metadata.tables) - set(inspect(connection).get_table_names())
@@ -136,9 +145,9 @@ class Database:
                 metadata.create_all(connection)
 
         try:
-            await self.run_patiently(create, "making tables")
+            await run(create, "making tables")
         except DBAPIError:
-            if await self.run_patiently(missing, "looking for tables"):
+            if await run(missing, "looking for tables"):
                 raise
             # Somebody else was quicker.
 
@@ -159,6 +168,17 @@ def _tune(engine: Engine) -> None:
         def _set(connection: Any, _record: Any) -> None:
             with contextlib.closing(connection.cursor()) as cursor:
                 cursor.execute("PRAGMA journal_mode=WAL")
+
+
+def insert_or_ignore(table: Table, dialect: str) -> Any:
+    """An insert that leaves alone what is there, and waits for whoever is just writing it; `rowcount` tells."""
+    if dialect in ("sqlite", "postgresql"):
+        statement: Any = (sqlite if dialect == "sqlite" else postgresql).insert(table).on_conflict_do_nothing()
+    elif dialect in ("mysql", "mariadb"):
+        statement = mysql.insert(table).prefix_with("IGNORE")
+    else:
+        raise SetupError(f"{dialect}: SQLite, PostgreSQL, MariaDB and MySQL are what it can")
+    return statement.execution_options(preserve_rowcount=True)
 
 
 def brief(error: BaseException) -> str:

@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, BigInteger, Column, Connection, Engine, LargeBinary, MetaData, String, Table, delete, select
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from moldau.toolkit import letters
 from moldau.toolkit.db.clock import now_ms
-from moldau.toolkit.db.database import Database, brief
+from moldau.toolkit.db.database import Database, brief, insert_or_ignore
 from moldau.toolkit.db.transactions import Step, Transactions, check, nobody_watches, provider
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError, Undecodable
@@ -38,7 +38,6 @@ log = logging.getLogger("moldau.toolkit")
 
 _DIGEST_BYTES = 32
 _SHOWN_MAX = 255
-_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 MessageId = FromHeader | FromKey | Callable[[Message], str | bytes]
 
@@ -81,7 +80,7 @@ class Store:
         self._group = ""
         self._app: App | None = None
         self._transactions = Transactions(self.database, self._enter, self._leave, on_step)
-        self._insert = self._claim()
+        self._insert = insert_or_ignore(self.table, self.database.dialect)
 
     # Asked by the app.
 
@@ -110,14 +109,6 @@ class Store:
             await self.database.create(self.metadata)
 
     # The transaction.
-
-    def _claim(self) -> Any:
-        """An insert that changes nothing, and says so, if the id is there; it waits for whoever is writing it."""
-        if (insert := _INSERTS.get(self.database.dialect)) is not None:
-            return insert(self.table).on_conflict_do_nothing()
-        if self.database.dialect in ("mysql", "mariadb"):
-            return mysql.insert(self.table).prefix_with("IGNORE")
-        raise SetupError(f"{self.database.dialect}: SQLite, PostgreSQL, MariaDB and MySQL are what it can")
 
     def _enter(self, connection: Connection, message: Message) -> bool:
         topic, own = message.origin.topic, self.id_of(message)

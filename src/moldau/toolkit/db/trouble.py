@@ -36,12 +36,12 @@ def is_passing(error: BaseException) -> bool:
     orig: Any = error.orig
     if (code := getattr(orig, "sqlite_errorcode", None)) is not None:
         return code & 0xFF in _SQLITE
+    number = orig.args[0] if orig is not None and orig.args else None
+    if isinstance(number, int):  # MariaDB, MySQL; their states say less than their numbers
+        return number in _MYSQL
     if hasattr(orig, "sqlstate"):  # PostgreSQL; without a state nobody answered
         state = orig.sqlstate
         if state is None:
             return isinstance(error, OperationalError | InterfaceError)
         return state not in _NOT_PASSING and (state[:2] in _SQLSTATE_CLASSES or state in _SQLSTATES)
-    number = orig.args[0] if orig is not None and orig.args else None
-    if isinstance(number, int):
-        return number in _MYSQL
     return isinstance(error, InterfaceError)
