@@ -6,6 +6,9 @@ half-received frames hold together has a limit; beyond it one of them goes on an
 is always finished.
 """
 
+import contextlib
+import mmap
+import sys
 from collections import deque
 from collections.abc import Callable
 
@@ -16,6 +19,10 @@ DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 _SMALLEST_BYTES = 8 * 1024
 _LARGEST_KEPT_BYTES = 4 * 1024 * 1024
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
+# Copying a hundred megabytes, or filling as many with zeros, takes longer than others should wait. Linux moves pages
+# instead, and gives them when they are first written to.
+_CAN_GROW_IN_PLACE = sys.platform == "linux"
+LargeBuffer = bytearray | mmap.mmap
 
 
 class ReadMemory:
@@ -78,16 +85,34 @@ class ReadMemory:
         """How large the buffer is that `take` gives for it."""
         return max(_SMALLEST_BYTES, 1 << (at_least_bytes - 1).bit_length())
 
-    def take(self, at_least_bytes: int) -> bytearray:
+    def take(self, at_least_bytes: int) -> LargeBuffer:
         """A buffer of at least that size, with arbitrary content."""
         size = self.size_of(at_least_bytes)
+        if _CAN_GROW_IN_PLACE and size > _LARGEST_KEPT_BYTES:
+            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         kept = self._free.get(size)
         if kept:
             self._free_bytes -= size
             return kept.pop()
         return bytearray(size)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def grow(self, buffer: LargeBuffer, used_bytes: int, at_least_bytes: int) -> LargeBuffer:
+        """A buffer of at least that size that begins with the first `used_bytes` of this one, which is given back. No
+        view of it may be left."""
+        if isinstance(buffer, mmap.mmap):
+            buffer.resize(self.size_of(at_least_bytes))
+            return buffer
+        grown = self.take(at_least_bytes)
+        with memoryview(grown) as view:
+            view[:used_bytes] = memoryview(buffer)[:used_bytes]
+        self.give_back(buffer)
+        return grown
+
+    def give_back(self, buffer: LargeBuffer) -> None:
+        if isinstance(buffer, mmap.mmap):
+            with contextlib.suppress(BufferError):  # somebody kept a view of it: it goes with that
+                buffer.close()
+            return
         size = len(buffer)
         if size <= _LARGEST_KEPT_BYTES and self._free_bytes + size <= _KEPT_BYTES_MAX:
             self._free.setdefault(size, []).append(buffer)

@@ -36,6 +36,8 @@ _POISON = b"\xdb"
 # A connection's turn, after which others have theirs: whichever comes first.
 _FRAMES_PER_TURN = 32
 _TURN_MS = 1.0
+_FULL_TURNS = 8  # so many may wait for one of that length
+_LOOKS_EVERY = 7  # of eight reads, one looks whether the loop's turn is full (a mask)
 
 # Why reading is muted: bits of ServerConnection._muted.
 _IN_FLIGHT: Final = 1
@@ -100,6 +102,7 @@ class ServerConnection:
         "_is_in_turn",
         "_is_released",
         "_is_turn_over",
+        "_is_unread",
         "_is_warming",
         "_is_writer_armed",
         "_last_active_ms",
@@ -149,6 +152,7 @@ class ServerConnection:
         self._frames_left = 0
         self._turn_ends_ms = 0.0
         self._is_turn_over = False  # whole frames may be waiting, for the next one
+        self._is_unread = False  # the socket has something, and it is not our turn
         self._is_in_turn = False  # frames are being dispatched: one flush follows
         self._flush_is_scheduled = False
         self._resume_is_scheduled = False
@@ -317,7 +321,17 @@ class ServerConnection:
     def _on_readable(self) -> None:
         if self._muted or self._resume_is_scheduled:  # then whole frames may be waiting in the reader
             return
-        now_ms = self._reactor.now_ms()
+        reactor = self._reactor
+        now_ms = reactor.now_ms()
+        reactor.reads += 1
+        if reactor.is_turn_full or (not reactor.reads & _LOOKS_EVERY and reactor.fills_turn(now_ms)):
+            self._is_unread = self._is_turn_over = True
+            self._disarm_reading()  # else the loop would tell of it again and again
+            self._resume_later()
+        else:
+            self._read(now_ms)
+
+    def _read(self, now_ms: float) -> None:
         self._begin_turn(now_ms)
         self._is_in_turn = True
         try:
@@ -341,11 +355,25 @@ class ServerConnection:
             self._counters.bytes_in += received
             self._after_turn()
         else:
-            self.close("the peer closed the connection")
+            self._close_in_turn("the peer closed the connection")
+
+    def _close_in_turn(self, reason: str) -> None:
+        """Letting go takes longer than noticing: of many peers that leave at once each is let go in its turn, and
+        nobody who stays waits for that."""
+        self._muted |= _CLOSING
+        self._close_reason = reason
+        self._slots.clear()
+        self._disarm_reading()
+        self._reactor.endings.add(self._end)
+
+    def _end(self) -> bool:
+        self._release(linger=False)
+        return False
 
     def _begin_turn(self, now_ms: float) -> None:
+        """The more connections wait for theirs, the shorter it is; one frame is taken in any case."""
         self._frames_left = _FRAMES_PER_TURN
-        self._turn_ends_ms = now_ms + _TURN_MS
+        self._turn_ends_ms = now_ms + _TURN_MS / (1 + len(self._reactor.turns) // _FULL_TURNS)
         self._is_turn_over = False
 
     def take(self, frame: memoryview) -> bool:
@@ -412,7 +440,13 @@ class ServerConnection:
         self._resume_is_scheduled = False
         if not self._muted:
             self._counters.mutes += not self._is_turn_over
-            self._deliver_kept()
+            if self._is_unread:
+                self._is_unread = False
+                self._read(self._reactor.now_ms())
+                if not self._muted:
+                    self._arm_reading()
+            else:
+                self._deliver_kept()
         return False  # if there is still more, it has queued up again, behind the others
 
     def _deliver_kept(self) -> None:

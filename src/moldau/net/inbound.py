@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Protocol
 
-from moldau.net.buffers import SHARED_BYTES, UNCHARGED_BYTES, ReadMemory
+from moldau.net.buffers import SHARED_BYTES, UNCHARGED_BYTES, LargeBuffer, ReadMemory
 from moldau.net.channel import Channel
 
 _LENGTH = Struct(">i")
@@ -58,7 +58,7 @@ class FrameReader:
         self._is_charged = is_charged
         self._max_frame_bytes = max_frame_bytes
         self._kept: bytearray | None = None
-        self._large: bytearray | None = None
+        self._large: LargeBuffer | None = None
         self._charged_bytes = 0
         self._mark = (0.0, 0)  # when somebody last looked how far the large frame is, and how far it was
         self._have_bytes = 0
@@ -180,10 +180,11 @@ class FrameReader:
             need = _unpack_length(rest)[0] + 4
             if need > SHARED_BYTES:
                 room = len(rest) * (_ROOM_PROVEN if need <= self._proven_bytes else _ROOM_UNPROVEN)
-                large = self._take(min(need, room))
-                if large is not None:
-                    self._large = large
-                    large[: len(rest)] = rest
+                size = self._reserve(min(need, room))
+                if size:
+                    self._large = large = self._memory.take(size)
+                    with memoryview(large) as view:
+                        view[: len(rest)] = rest
                     self._have_bytes = len(rest)
                     self._need_bytes = need
                     return
@@ -191,13 +192,13 @@ class FrameReader:
         if len(rest) > UNCHARGED_BYTES and not self._charge(len(rest)):
             self.needs_memory = True
 
-    def _take(self, size_bytes: int) -> bytearray | None:
-        """A buffer of at least that size, within the budget; None, and `needs_memory`, if there is none."""
+    def _reserve(self, size_bytes: int) -> int:
+        """How large a buffer may be taken for that, charged to the budget; 0, and `needs_memory`, if none may."""
         size = self._memory.size_of(size_bytes)
         if self._charge(size):
-            return self._memory.take(size)
+            return size
         self.needs_memory = True
-        return None
+        return 0
 
     def _charge(self, held_bytes: int) -> bool:
         """From now on this reader holds so much."""
@@ -218,15 +219,16 @@ class FrameReader:
         received = 0
         while received < _READ_BYTES_PER_TURN:
             if self._have_bytes == len(large):
-                grown = self._grow(large)
-                if grown is None:
+                size = self._reserve(min(self._need_bytes, 2 * len(large)))
+                if not size:
                     if received:
                         return received
                     raise BlockingIOError
-                large = grown
-            room = memoryview(large)[self._have_bytes : min(self._need_bytes, len(large))]
+                self._large = large = self._memory.grow(large, self._have_bytes, size)
             try:
-                step = channel.recv_into(room)
+                # No view may be left when it grows.
+                with memoryview(large) as whole, whole[self._have_bytes : min(self._need_bytes, len(large))] as room:
+                    step = channel.recv_into(room)
             except BlockingIOError:
                 if received:
                     return received
@@ -242,15 +244,6 @@ class FrameReader:
                 self._drop_large()
                 break
         return received
-
-    def _grow(self, large: bytearray) -> bytearray | None:
-        grown = self._take(min(self._need_bytes, 2 * len(large)))
-        if grown is None:
-            return None
-        grown[: self._have_bytes] = large
-        self._memory.give_back(large)
-        self._large = grown
-        return grown
 
     def _drop_large(self) -> None:
         large = self._large

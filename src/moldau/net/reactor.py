@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _WARN_AGAIN_MS = 60_000
 _WARMERS_MAX = 4  # threads that read cold regions ahead
 _RELIEF_MS = 1000
+_READING_MS = 8.0  # of a turn of the loop, for connections that have something new
 _LINGER_MS = 1000
 _LINGER_COUNT_MAX = 1000
 _LINGER_BYTES_MAX = 1024 * 1024
@@ -57,6 +58,11 @@ class Reactor:
         self.memory = ReadMemory(queued_bytes if queued_bytes >= 0 else DEFAULT_LIMIT_BYTES)
         # Whoever has more to do than fits a turn of the loop.
         self.turns = Turns(loop, clock.monotonic_ms)
+        self.endings = Turns(loop, clock.monotonic_ms)
+        # How many connections were read, and whether in this turn of the loop no more should be.
+        self.reads = 0
+        self.is_turn_full = False
+        self._turn_since_ms: float | None = None
         self._relief: TimerHandle | None = None
         self._warn_again_ms = 0.0
         self.gate = Gate(limits or ConnectionLimits())
@@ -129,6 +135,20 @@ class Reactor:
         for listener in self.listeners:
             listener.resume()
         self._check_emptied()
+
+    def fills_turn(self, now_ms: float) -> bool:
+        """Asked now and then by who reads: whether enough was read in this turn of the loop. The rest waits in line
+        then, so that neither timers nor those who are late in the loop's order wait for all of a crowd."""
+        if self._turn_since_ms is None:
+            self._turn_since_ms = now_ms
+            self.loop.call_soon(self._next_turn)
+        elif now_ms - self._turn_since_ms >= _READING_MS:
+            self.is_turn_full = True
+        return self.is_turn_full
+
+    def _next_turn(self) -> None:
+        self._turn_since_ms = None
+        self.is_turn_full = False
 
     def warn_of_shortage(self, listener: str, reason: str) -> None:
         """Connections wait for descriptors: said once in a while, not for each of them."""
