@@ -53,7 +53,7 @@ def place(brokers: Iterable[UsableBroker], partitions: int, replication_factor: 
     leaders: list[int] = []
     placed = []
     for number in range(partitions):
-        if number % unfenced == 0:
+        if number % unfenced == 0 and (number == 0 or len(usable) > 1):
             leaders = _draw_leaders(racks, random)
         replicas = [leaders[number % unfenced]]
         while len(replicas) < replication_factor:

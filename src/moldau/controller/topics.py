@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from moldau.controller.configs import setting_records
@@ -149,7 +150,7 @@ def _assigned_partitions(image: ClusterImage, topic: m.CreateTopicsRequest.Creat
             raise _bad_assignment(f"Found multiple manual partition assignments for partition {number}")
         check_manual_assignment(image, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
-        made[number] = _new_partition(image, assignment.broker_ids, _all_fenced_by_hand(number))
+        made[number] = _new_partition(image, assignment.broker_ids, partial(_all_fenced_by_hand, number))
     if sorted(made) != list(range(len(made))):
         raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
     return [made[number] for number in range(len(made))]
@@ -172,7 +173,7 @@ def _placed_partitions(
     except ApiError as error:
         message = f"Unable to replicate the partition {factor} time(s): {error.message}"
         raise ApiError(error.code, message) from None
-    return [_new_partition(image, replicas, _all_fenced(factor)) for replicas in placed]
+    return _new_partitions(image, placed, factor)
 
 
 def usable_brokers(image: ClusterImage) -> Iterable[UsableBroker]:
@@ -182,10 +183,23 @@ def usable_brokers(image: ClusterImage) -> Iterable[UsableBroker]:
             yield UsableBroker(broker.broker_id, broker.rack, broker.fenced)
 
 
-def _new_partition(image: ClusterImage, replicas: Sequence[int], all_fenced: ApiError) -> PartitionImage:
+def _new_partitions(image: ClusterImage, placed: list[list[int]], factor: int) -> list[PartitionImage]:
+    """Those with the same replicas are alike in everything else, too: of ten thousand, few have to be made."""
+    all_fenced = partial(_all_fenced, factor)
+    known: dict[tuple[int, ...], PartitionImage] = {}
+    made = []
+    for replicas in map(tuple, placed):
+        partition = known.get(replicas)
+        if partition is None:
+            partition = known[replicas] = _new_partition(image, replicas, all_fenced)
+        made.append(partition)
+    return made
+
+
+def _new_partition(image: ClusterImage, replicas: Sequence[int], all_fenced: Callable[[], ApiError]) -> PartitionImage:
     isr = tuple(replica for replica in replicas if image.is_active(replica))
     if not isr:
-        raise all_fenced
+        raise all_fenced()
     return PartitionImage(
         replicas=tuple(replicas),
         directories=tuple(default_directory(image, replica) for replica in replicas),
@@ -309,12 +323,12 @@ def _add_partitions(
     factor = len(next(iter(topic.partitions.values())).replicas)
     if wanted.assignments is None:
         placed = place(usable_brokers(image), additional, factor, context.random)
-        made = [_new_partition(image, replicas, _all_fenced(factor)) for replicas in placed]
+        made = _new_partitions(image, placed, factor)
     else:
         made = []
         for number, assignment in enumerate(wanted.assignments, present):
             check_manual_assignment(image, assignment.broker_ids, factor)
-            made.append(_new_partition(image, assignment.broker_ids, _all_fenced_by_hand(number)))
+            made.append(_new_partition(image, assignment.broker_ids, partial(_all_fenced_by_hand, number)))
     return [partition_record(topic.topic_id, number, partition) for number, partition in enumerate(made, present)]
 
 
