@@ -84,6 +84,9 @@ class Broker:
     turns: Turns = field(init=False)
     # Work of threads in Python, one at a time.
     long_look: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # The same for reading long Fetches: followers, too, send some, and should not wait for whatever clients make of the
+    # other.
+    long_fetch: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Requests that are carried out over several turns of the loop.
     under_way: set[asyncio.Task[None]] = field(default_factory=set)
     # Called when a connection is gone, by whoever waits on its behalf.

@@ -78,6 +78,10 @@ class HasLoop(Protocol):
     def long_look(self) -> asyncio.Lock:
         """For work of threads in Python, one at a time."""
 
+    @property
+    def long_fetch(self) -> asyncio.Lock:
+        """The same for reading long Fetches, which followers send, too."""
+
 
 class HasTurns(Protocol):
     """Work on the loop that lets others have their turn."""

@@ -140,6 +140,7 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     from moldau.broker.node.registration import RegistrationRefused
     from moldau.broker.quorum.errors import LostHistory
     from moldau.broker.quorum.recovery_point import CorruptMetadata
+    from moldau.cli.collector import collect_in_time
     from moldau.log.errors import LogError
     from moldau.raft.election_state import CorruptQuorumState
 
@@ -180,10 +181,9 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
     print(_introduction(node), file=sys.stderr)
     for host, port in node.client_addresses:
         print(f"ready {host}:{port}", flush=True)
-    # What exists now stays for the life of the broker: the collector need not look at it again.
-    gc.freeze()
-    gc.enable()
+    collecting = loop.create_task(collect_in_time(loop))
     await stopping
+    collecting.cancel()
     await node.stop()
     return 0
 

@@ -25,6 +25,11 @@ _EPOCH_MAX = 2**31 - 1
 _PARTITIONS_MAX = 20_000  # of more, a session would save less than it costs: they are asked for in full each time
 
 Key = tuple[Topic, int]
+Wanted = list[tuple[Topic, FetchPartition]]
+
+
+def wanted_of(request: FetchFrame) -> Wanted:
+    return [(topic, partition) for topic, partitions in request.topics for partition in partitions]
 
 
 @dataclass(slots=True)
@@ -129,9 +134,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchFrame, *, uses_topic_ids: bool, now_ms: float) -> FetchContext | ErrorCode:
+    def open(
+        self, request: FetchFrame, wanted: Wanted, *, uses_topic_ids: bool, now_ms: float
+    ) -> FetchContext | ErrorCode:
         """What the request asks for, seen through its session; or why the session cannot go on."""
-        wanted = [(topic, partition) for topic, partitions in request.topics for partition in partitions]
         if request.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             session = None

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from sys import getrefcount
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,9 +27,11 @@ from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
 from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, ResponseSlot
+from moldau.timers.turns import let_go
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode
 from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_client_id, decode_request_header, peek_api
+from moldau.wire.message import Struct
 
 if TYPE_CHECKING:
     from moldau.broker.parts import HasConfig, HasLoop, HasTurns
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FLEXIBLE = 2  # the request header of flexible versions
+_LONG = 5_000
+_OURS = 3  # references: its owner's, ours, and that of the call that counts them
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
 
@@ -135,7 +140,8 @@ class Dispatcher:
             return
         try:
             response = self._carry_out(handle, call, request, data)
-            if isinstance(response, GeneratorType):
+            is_sliced = isinstance(response, GeneratorType)
+            if is_sliced:
                 response = await broker.in_turns(response)
             elif response is not None and not isinstance(response, Message):
                 response = await response
@@ -143,12 +149,21 @@ class Dispatcher:
                 await self._respond_at_length(call, response)
         except Exception as error:
             self._fail(call, request, error)
+            return
+        if is_sliced:  # it has been answered, and nobody keeps it
+            await self._let_go(request)
 
     async def _respond_at_length(self, call: Call, response: Message) -> None:
         broker = self._broker
         async with broker.long_look:
             body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
         call.respond_payload([body])
+        await self._let_go(response)
+
+    async def _let_go(self, message: Message) -> None:
+        long_lists = list(_long_lists(message))
+        if long_lists:
+            await self._broker.in_turns(let_go(*long_lists))
 
     async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message, *, is_long: bool) -> None:
         try:
@@ -205,6 +220,19 @@ class Dispatcher:
         from moldau.broker.requests.handlers.api_versions import unsupported_version
 
         Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._kind))
+
+
+def _long_lists(message: Struct) -> Iterator[list[Any]]:
+    """Those worth freeing in turns: the lists of the message, or of the few it has, unless somebody else has them."""
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if isinstance(value, list) and getrefcount(value) == _OURS:
+            if len(value) > _LONG:
+                yield value
+            else:
+                for each in value:
+                    if isinstance(each, Struct) and getrefcount(each) == _OURS:
+                        yield from _long_lists(each)
 
 
 def _malformed(connection: Connection, slot: ResponseSlot, error: MalformedFrame) -> None:

@@ -13,16 +13,16 @@ the metadata log is fetched, by the other members of the quorum and by brokers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
-from moldau.broker.replicas.fetch_sessions import FetchContext
+from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.seams.disk import Buffer, FileRegion
-from moldau.timers.turns import Slices
+from moldau.timers.turns import Slices, let_go
 from moldau.wire import ErrorCode, MalformedFrame
 from moldau.wire.fetch import (
     FetchedPartition,
@@ -68,10 +68,12 @@ _LARGE_BYTES = 64 * 1024  # about two thousand partitions
 _MANY = 2_000
 _MANY_WAIT_MS = 500
 _PER_SLICE = 200
+_TOLD_PER_SLICE = 2_000
 _PER_SLICE_MAKING = 5  # of partitions whose files may have to be made first
 _NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 Results = list[tuple[Topic, FetchedPartition]]
+Told = list[tuple[Topic, list[FetchedPartition]]]
 
 
 def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
@@ -85,19 +87,28 @@ def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) ->
 
 async def _handle_large(broker: Needs, call: Call, data: bytes, position: int) -> None:
     """Thousands of partitions: even reading the request takes longer than others should wait."""
-    work = partial(decode_fetch_request, data, position, call.version)
+    work = partial(_read_at_length, data, position, call.version)
     try:
-        async with broker.long_look:
-            request = await broker.loop.run_in_executor(broker.executor, work)
+        # Not behind what clients may send of other kinds: it may be a follower's.
+        async with broker.long_fetch:
+            request, wanted = await broker.loop.run_in_executor(broker.executor, work)
     except MalformedFrame as error:
         call.slot.close(f"malformed request: {error}")
         return
-    rest = _handle(broker, call, request)
+    rest = _handle(broker, call, request, wanted)
     if rest is not None:
         await rest
+        await broker.in_turns(let_go(*(partitions for _, partitions in request.topics), request.topics, wanted))
 
 
-def _handle(broker: Needs, call: Call, request: FetchFrame) -> Coroutine[Any, Any, None] | None:
+def _read_at_length(data: bytes, position: int, version: int) -> tuple[FetchFrame, Wanted]:
+    request = decode_fetch_request(data, position, version)
+    return request, wanted_of(request)
+
+
+def _handle(
+    broker: Needs, call: Call, request: FetchFrame, wanted: Wanted | None = None
+) -> Coroutine[Any, Any, None] | None:
     """Answer, now or later; or what is to be done to answer, if it is much."""
     if (
         request.topics
@@ -107,7 +118,9 @@ def _handle(broker: Needs, call: Call, request: FetchFrame) -> Coroutine[Any, An
         broker.metadata_log.fetch(call, request)
         return None
     now_ms = broker.clock.monotonic_ms()
-    context = broker.fetch_sessions.open(request, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
+    if wanted is None:
+        wanted = wanted_of(request)
+    context = broker.fetch_sessions.open(request, wanted, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
     if isinstance(context, ErrorCode):
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
         return None
@@ -133,9 +146,11 @@ async def _fetch_many(broker: Needs, call: Call, request: FetchFrame, fetch: _Fe
     if not await broker.in_turns(fetch.read_in_slices()) and request.max_wait_ms > 0:
         await asyncio.sleep(min(request.max_wait_ms, _MANY_WAIT_MS) / 1000)
         await broker.in_turns(fetch.read_in_slices())
+    told = await broker.in_turns(fetch.tell_in_slices())  # changes the session, so no thread does it
     async with broker.long_look:
-        body = await broker.loop.run_in_executor(broker.executor, fetch.answer)
+        body = await broker.loop.run_in_executor(broker.executor, fetch.encode, told)
     call.respond_payload(body)
+    await broker.in_turns(let_go(*(results for _, results in told), told, fetch.results))
 
 
 class _Fetch:
@@ -154,8 +169,8 @@ class _Fetch:
         "_partitions",
         "_reads_to_end",
         "_request",
-        "_results",
         "_total_bytes",
+        "results",
     )
 
     def __init__(
@@ -168,7 +183,7 @@ class _Fetch:
         self._follower = follower
         self._reads_to_end = request.replica_id != _CONSUMER
         self._partitions: list[Partition] = []
-        self._results: Results = []
+        self.results: Results = []
         # Sums over the partitions, by which a waiting fetch sees that there is something new without reading.
         self._generations = 0
         self._offsets = 0
@@ -220,7 +235,7 @@ class _Fetch:
         self._total_bytes = 0
         self._is_answer = False
         self._partitions = []
-        self._results = []
+        self.results = []
         self._generations = self._offsets = 0
 
     def _read_some(self, some: list[tuple[Topic, FetchPartition]]) -> None:
@@ -242,7 +257,7 @@ class _Fetch:
             except LogError as error:
                 is_answer = True
                 result = FetchedPartition(wanted[0], error.code)
-            self._results.append((topic, result))
+            self.results.append((topic, result))
         self._left_bytes, self._total_bytes, self._is_answer = left, total, is_answer
 
     def _end_read(self) -> bool:
@@ -324,17 +339,31 @@ class _Fetch:
     def respond(self) -> None:
         self._call.respond_payload(self.answer())
         if self._follower is not None:
-            self._follower.note_sent(self._results)
+            self._follower.note_sent(self.results)
 
     def answer(self) -> list[Buffer | FileRegion]:
-        context = self._context
-        topics: list[tuple[Topic, list[FetchedPartition]]] = []
-        for topic, result in context.tell(self._results):
-            if topics and topics[-1][0] == topic:
-                topics[-1][1].append(result)
-            else:
-                topics.append((topic, [result]))
-        return encode_fetch_response(self._call.version, topics, session_id=context.session_id)
+        told: Told = []
+        _add(told, self._context.tell(self.results))
+        return self.encode(told)
+
+    def tell_in_slices(self) -> Slices[Told]:
+        told: Told = []
+        for start in range(0, len(self.results), _TOLD_PER_SLICE):
+            if start:
+                yield
+            _add(told, self._context.tell(self.results[start : start + _TOLD_PER_SLICE]))
+        return told
+
+    def encode(self, told: Told) -> list[Buffer | FileRegion]:
+        return encode_fetch_response(self._call.version, told, session_id=self._context.session_id)
+
+
+def _add(told: Told, results: Iterable[tuple[Topic, FetchedPartition]]) -> None:
+    for topic, result in results:
+        if told and told[-1][0] == topic:
+            told[-1][1].append(result)
+        else:
+            told.append((topic, [result]))
 
 
 def _diverging_epoch(partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_SETS = 64
 T = TypeVar("T")
 Topic = m.MetadataResponse.MetadataResponseTopic
 _PER_SLICE = 200  # topics and partitions: about a millisecond
@@ -75,17 +76,24 @@ async def _handle_many(
 
 def _distinct(
     topics: list[m.MetadataRequest.MetadataRequestTopic],
-) -> Slices[tuple[dict[bytes, None], dict[str | None, None]]]:
+) -> Slices[tuple[list[bytes], list[str | None]]]:
     """The ids and the names asked for, in their order, each once."""
-    ids: dict[bytes, None] = {}
-    names: dict[str | None, None] = {}
+    ids: list[bytes] = []
+    names: list[str | None] = []
+    # In many sets: one that grows beyond half a million takes longer for that than others should wait.
+    seen: list[set[bytes | str | None]] = [set() for _ in range(_SETS)]
     for at, topic in enumerate(topics):
         if at % _MANY == 0:
             yield
-        if topic.topic_id != ZERO_UUID:
-            ids[topic.topic_id] = None
-        else:
-            names[topic.name] = None
+        is_id = topic.topic_id != ZERO_UUID
+        wanted = topic.topic_id if is_id else topic.name
+        among = seen[hash(wanted) % _SETS]
+        if wanted not in among:
+            among.add(wanted)
+            if is_id:
+                ids.append(topic.topic_id)
+            else:
+                names.append(topic.name)
     return ids, names
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
@@ -19,6 +20,7 @@ from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTo
 from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
+from moldau.timers.turns import let_go
 from moldau.wire import ErrorCode, MalformedFrame
 from moldau.wire.produce import (
     ManyPartitions,
@@ -74,27 +76,33 @@ def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) ->
 
 async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position: int) -> None:
     """So many partitions that reading them takes longer than others should wait: a thread does."""
-    work = partial(decode_produce_request, memoryview(frame), position, call.version)
+    work = partial(_read_at_length, memoryview(frame), position, call.version)
     try:
         async with broker.long_look:
-            request = await broker.loop.run_in_executor(broker.executor, work)
+            request, is_transactional = await broker.loop.run_in_executor(broker.executor, work)
     except MalformedFrame as error:
         _log.info("closing %s:%s: %s", call.connection.peer_host, call.connection.peer_port, error)
         call.slot.close(f"malformed request: {error}")
         return
-    _take(broker, call, request)
+    _take(broker, call, request, is_transactional=is_transactional)
 
 
-def _take(broker: Needs, call: Call, request: ProduceFrame) -> None:
+def _read_at_length(frame: memoryview, position: int, version: int) -> tuple[ProduceFrame, bool]:
+    request = decode_produce_request(frame, position, version)
+    return request, _is_transactional(request)
+
+
+def _take(broker: Needs, call: Call, request: ProduceFrame, *, is_transactional: bool | None = None) -> None:
+    """`is_transactional`: somebody has looked, and read it from memory of its own."""
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
         return
     if request.transactional_id is None:
-        if _is_transactional(request):
+        if is_transactional or (is_transactional is None and _is_transactional(request)):
             _answer_all(call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
             return
-        _append(broker, call, request, _NOTHING_VERIFIED)
+        _append(broker, call, request, _NOTHING_VERIFIED, is_transactional is not None)
     else:
         from moldau.broker.coordinators.txn_verification import verify_produce
 
@@ -110,7 +118,9 @@ def _is_transactional(request: ProduceFrame) -> bool:
     return False
 
 
-def _append(broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+def _append(
+    broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified], is_own: bool = False
+) -> None:
     """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
     told: list[ProduceOutcome] = []
     appended: list[_Append] = []
@@ -120,7 +130,7 @@ def _append(broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[
             if len(told) < _PARTITIONS_PER_SLICE:
                 outcome = _append_batch(broker, call, request.acks, topic, index, batches, verified, appended)
             if outcome is None:
-                _go_on(broker, call, request, verified, told, appended)
+                _go_on(broker, call, request, verified, told, appended, is_own)
                 return
             told.append(outcome)
     _answer(broker, call, request, told, appended, at_once=True)
@@ -177,11 +187,13 @@ def _go_on(
     verified: Mapping[Key, Verified],
     told: list[ProduceOutcome],
     appended: list[_Append],
+    is_own: bool,
 ) -> None:
-    """After this call, whose memory the batches are in."""
-    for _, batches_by_partition in request.topics:
-        for at, (index, batches) in enumerate(batches_by_partition):
-            batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
+    """After this call, whose memory the batches are in unless they have been read at length."""
+    if not is_own:
+        for _, batches_by_partition in request.topics:
+            for at, (index, batches) in enumerate(batches_by_partition):
+                batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
     broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
 
 
@@ -195,8 +207,8 @@ async def _append_rest(
 ) -> None:
     """Go on behind those that were told already, in turns with others; long looks are a thread's work."""
     acks = request.acks
-    rest = [(topic, *each) for topic, batches_by_partition in request.topics for each in batches_by_partition]
-    for topic, index, batches in rest[len(told) :]:
+    every = ((topic, *each) for topic, batches_by_partition in request.topics for each in batches_by_partition)
+    for topic, index, batches in islice(every, len(told), None):
         if len(told) % _PARTITIONS_PER_SLICE == 0:
             await broker.turns.next_turn()
         outcome = _append_batch(broker, call, acks, topic, index, batches, verified, appended)
@@ -205,6 +217,8 @@ async def _append_rest(
             outcome = await _append_after_a_look(broker, call, acks, topic, index, batches, verified, appended)
         told.append(outcome)
     _answer(broker, call, request, told, appended, at_once=False)
+    if len(told) > _READ_AT_ONCE_MAX:
+        await broker.in_turns(let_go(*(batches_by_partition for _, batches_by_partition in request.topics)))
 
 
 async def _append_after_a_look(
@@ -362,6 +376,7 @@ async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> N
     async with broker.long_look:
         body = await broker.loop.run_in_executor(broker.executor, encode_produce_response, call.version, outcomes)
     call.respond_payload([body])
+    await broker.in_turns(let_go(*(of_topic for _, of_topic in outcomes), outcomes))
 
 
 def _answer_all(
