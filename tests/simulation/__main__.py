@@ -12,7 +12,7 @@ import time
 from collections import Counter
 
 from tests.simulation.scenario import Plan, Verdict, plan_of, play
-from tests.simulation.variants import VARIANTS, seeds_until_noticed
+from tests.simulation.variants import VARIANTS, Variant, seeds_until_noticed
 
 _FEW = 5
 
@@ -31,15 +31,22 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def _try_variants(named: str) -> int:
+def _named(name: str) -> Variant:
+    return next(each for each in VARIANTS if each.name == name)
+
+
+def _try(name: str) -> tuple[str, int | None]:
+    return name, seeds_until_noticed(_named(name))
+
+
+def _try_variants(named: str, workers: int) -> int:
     missed = 0
-    for variant in [each for each in VARIANTS if named in each.name]:
-        seeds = seeds_until_noticed(variant)
-        missed += seeds is None
-        print(
-            f"{variant.name}: {f'noticed after {seeds} seeds' if seeds else f'MISSED in {variant.seeds_max}'}",
-            flush=True,
-        )
+    asked = [each.name for each in VARIANTS if named in each.name]
+    with multiprocessing.Pool(workers, maxtasksperchild=1) as pool:  # a broken node stays in the process that broke it
+        for name, seeds in pool.imap(_try, asked, chunksize=1):
+            limit = _named(name).seeds_max
+            missed += seeds is None
+            print(f"{name}: {f'noticed after {seeds} seeds' if seeds else f'MISSED in {limit}'}", flush=True)
     return 1 if missed else 0
 
 
@@ -57,7 +64,8 @@ def main() -> int:
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.variants:
-        return _try_variants(given.named)
+        _warm_up()
+        return _try_variants(given.named, given.workers)
     seeds = range(given.first, given.first + given.seeds)
     jobs = [(seed, plan_of(seed, nodes=given.nodes, trouble_s=given.trouble)) for seed in seeds]
     started = time.monotonic()

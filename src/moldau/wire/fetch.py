@@ -5,6 +5,7 @@ whole buffers or regions of segment files, sent as they are.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -71,6 +72,9 @@ class FetchedPartition(NamedTuple):
     snapshot_id: tuple[int, int] | None = None  # (end offset, epoch)
 
 
+_as_fetched: partial[FetchedPartition] = partial(tuple.__new__, FetchedPartition)  # from all its fields
+
+
 class FetchedFrame(NamedTuple):
     """A whole response, as a client sees it."""
 
@@ -82,6 +86,9 @@ class FetchedFrame(NamedTuple):
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
+
+
+_ONE_BYTE_MAX = 127  # what a length of one byte can say at most
 
 
 class _Reader:
@@ -103,8 +110,12 @@ class _Reader:
     def count(self, what: str, smallest: int, *, nullable: bool = False) -> int:
         """The length of an array, checked against what is left; -1 for null where that is allowed."""
         if self.flexible:
-            size, self.position = decode_uvarint(self.frame, self.position)
-            size -= 1
+            size = self.frame[self.position] - 1
+            if size < _ONE_BYTE_MAX:
+                self.position += 1
+            else:
+                size, self.position = decode_uvarint(self.frame, self.position)
+                size -= 1
         else:
             (size,) = self.take(_INT32)
         if size < 0 and not nullable:
@@ -139,6 +150,9 @@ class _Reader:
         return name
 
     def tags(self) -> dict[int, bytes]:
+        if self.frame[self.position] == 0:
+            self.position += 1
+            return {}
         count, position = decode_uvarint(self.frame, self.position)
         found: dict[int, bytes] = {}
         for _ in range(count):
@@ -153,7 +167,8 @@ class _Reader:
 
     def skip_tags(self) -> None:
         if self.flexible:
-            self.position = skip_tags(self.frame, self.position)
+            position = self.position
+            self.position = position + 1 if self.frame[position] == 0 else skip_tags(self.frame, position)
 
     def finish(self, what: str) -> None:
         if self.position != self.end:
@@ -443,6 +458,16 @@ def _decode_endpoints(data: bytes) -> list[tuple[int, str, int, str | None]]:
 
 
 def _decode_partition(reader: _Reader, frame: memoryview, version: int) -> FetchedPartition:
+    if version >= _FLEXIBLE:
+        # Nearly always nothing was aborted, and there are no tagged fields: a row of fixed size, and the records.
+        head = _NO_ABORTED_12.unpack_from(frame, reader.position)
+        if head[5] <= 1:
+            size, position = decode_uvarint(frame, reader.position + _NO_ABORTED_12.size)
+            end = position + max(size - 1, 0)
+            if end < reader.end and frame[end] == 0:
+                reader.position = end + 1
+                found: Sequence[Buffer | FileRegion] = [frame[position:end]] if end > position else []
+                return _as_fetched((*head[:5], [] if head[5] else None, found, head[6], None, None, None))
     index, error_code, high_watermark, last_stable_offset = reader.take(_HEAD_4)
     log_start_offset = reader.take(_INT64)[0] if version >= 5 else -1
     aborted = None
