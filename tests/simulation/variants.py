@@ -68,7 +68,7 @@ VARIANTS = [
     Variant("serve beyond the high watermark", broken.read_beyond_high_watermark, 5, _PLAIN),
     Variant("let any replica lead", broken.any_replica_may_lead, 12, _PLAIN),
     Variant("shrink the ISR before the controller agreed", broken.shrink_isr_unasked, 12, _ISR),
-    Variant("expand the ISR before the follower caught up", broken.expand_isr_early, 20, _ISR),
+    Variant("expand the ISR before the follower caught up", broken.expand_isr_early, 40, _ISR),
     Variant("do not begin an epoch with a new leader", broken.keep_leader_epoch, 5, _PLAIN),
     Variant("lead what a former life led", broken.lead_in_a_former_life, 150, _REBOOT),
     Variant("take any sequence of a producer", broken.take_any_sequence, 5, _PLAIN),
