@@ -132,14 +132,15 @@ class SimDisk:
         # Told of every use, change or not, before it happens.
         self.at_use: Callable[[str], None] | None = None
         # Called just before every change: a test can take a crashed copy at each of them in one run.
-        self.before_change: Callable[[str], None] = lambda description: None
+        self.before_change: Callable[[str], None] | None = None
 
     # -- trouble
 
     def change(self, what: str, path: str, grows_bytes: int = 0) -> None:
         """Called before every change of the disk: the place where power fails and disks break."""
         self.changes += 1
-        self.before_change(f"{what} {path}")
+        if self.before_change is not None:
+            self.before_change(f"{what} {path}")
         if self.changes == self.crash_at:
             raise Crash(f"power lost before change {self.changes}: {what} {path}")
         self.check(path, what)

@@ -46,4 +46,7 @@ class Links:
         self._link(node_id, kind).not_before_ms = until_ms
 
     def _link(self, node_id: int, kind: type) -> _Link:
-        return self._links.setdefault((node_id, kind), _Link())
+        link = self._links.get((node_id, kind))
+        if link is None:
+            link = self._links[node_id, kind] = _Link()
+        return link

@@ -55,7 +55,7 @@ def during_the_copy(node: Node, act: Callable[[], object]) -> None:
         nonlocal writes
         writes += what.startswith("append /b/") and what.endswith(".log")
         if writes == 2:
-            node.disk.before_change = lambda what: None
+            node.disk.before_change = None
             act()
 
     node.disk.before_change = on_change
@@ -287,7 +287,7 @@ def test_any_mixture_of_changes_during_a_move(seed: int) -> None:
 
         node.disk.before_change = on_change
         job.run()
-        node.disk.before_change = lambda what: None
+        node.disk.before_change = None
         for _ in range(chance.randint(0, 3)):
             act()
         before = state(log)

@@ -260,9 +260,9 @@ def test_a_crash_at_any_step_of_finishing_a_swap() -> None:
     interrupted = 0
     for _, disk in states[::3]:
         crashed: list[SimDisk] = []
-        disk.before_change = lambda description, disk=disk, crashed=crashed: crashed.append(disk.survived_process())  # type: ignore[misc]
+        disk.before_change = lambda description, disk=disk, crashed=crashed: crashed.append(disk.survived_process())
         Node(disk, node.clock)
-        disk.before_change = lambda description: None
+        disk.before_change = None
         for again in crashed[::2]:
             interrupted += 1
             assert newest(Node(again, node.clock).log()) == expected
