@@ -22,7 +22,7 @@ from tests.interop.peers.databases import mariadb, postgresql
 from tests.interop.peers.outage import Outage
 from tests.support.broker_process import BrokerProcess
 from tests.toolkit.db.killed import results_table
-from tests.toolkit.db.killing import kill_once, kill_outbox, words_in
+from tests.toolkit.db.killing import kill_exactly_once, kill_once, kill_outbox, words_in
 from tests.toolkit.killing import make_topic
 
 FOLDER = Path(__file__).parents[1] / "toolkit" / "db"
@@ -138,7 +138,7 @@ def test_a_server_that_goes_away_or_turns_read_only(
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("kind", ["apache_kafka", "moldau"])
-@pytest.mark.parametrize("pattern", ["once", "outbox"])
+@pytest.mark.parametrize("pattern", ["once", "exactly_once", "outbox"])
 def test_killed_at_every_step_again_and_again(
     kind: str,
     pattern: str,
@@ -152,6 +152,7 @@ def test_killed_at_every_step_again_and_again(
     engine = create_engine(url, poolclass=NullPool)
     topic = fresh_topic(pattern)
     table = topic.replace("-", "_")
-    run, steps = {"once": (kill_once, transactions.STEPS), "outbox": (kill_outbox, relay.STEPS)}[pattern]
+    run = {"once": kill_once, "exactly_once": kill_exactly_once, "outbox": kill_outbox}[pattern]
+    steps = relay.STEPS if pattern == "outbox" else transactions.STEPS
     run(server.bootstrap_servers, url, engine, topic, table, tmp_path, steps, 6)
     engine.dispose()

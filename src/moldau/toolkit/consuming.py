@@ -109,6 +109,15 @@ class Credit:
 Event = Arrived | Reached | Assigned | Revoking | Removed | Committed | Trouble
 
 
+Keep = Callable[[int, Sequence[Start], bool], Sequence[Start]]
+"""Told of every assignment before it is read: its generation, where it would begin, and whether somebody sought there.
+Returns where to begin; whoever keeps offsets elsewhere (a database) knows better. Nothing: do not read them."""
+
+
+def _as_they_are(_generation: int, starts: Sequence[Start], _is_moved: bool) -> Sequence[Start]:
+    return starts
+
+
 class _Yield(Exception):
     """Raised through the client to have it return from a poll."""
 
@@ -127,8 +136,10 @@ class ConsumerThread:
         batch_size: int,
         refresh_s: float,
         wall_ms: Callable[[], int],
+        keep: Keep = _as_they_are,
     ) -> None:
         """`topics` says which of the topics there are to subscribe to (and those that are not there yet)."""
+        self._keep = keep
         self._config = dict(config)
         self._topics = topics
         self._post = post
@@ -241,6 +252,21 @@ class ConsumerThread:
                 self._jump(start.where, start.offset, start)
 
         return self.ask(begin)
+
+    def take_again(self, where: Where) -> Future[None]:
+        """Read one partition on as if it were assigned now; refused unless the group's generation is still ours."""
+
+        def take(consumer: Consumer) -> None:
+            for start in self._starts([where]) if where in self._generations else ():
+                offset, metadata = self.committed([where]).get(where, (start.offset, _anchored(start)))
+                consumer.commit(offsets=_partitions({where: (offset, metadata or "")}), asynchronous=False)
+                self._jump(where, start.offset, start)
+
+        return self.ask(take)
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
 
     def close(self) -> None:
         """Leave the group and end. What is to be committed was committed before, or is asked for once more."""
@@ -394,6 +420,7 @@ class ConsumerThread:
         wheres = [(each.topic, each.partition) for each in partitions]
         starts = self._starts(wheres) if wheres else []
         self._generation += 1
+        starts = list(self._keep(self._generation, starts, False)) if starts else []
         placed = [TopicPartition(start.where[0], start.where[1], start.offset) for start in starts]
         if self._is_cooperative:
             consumer.incremental_assign(placed)
@@ -498,6 +525,10 @@ class ConsumerThread:
         if where not in self._generations:
             raise ValueError(f"{where[0]}-{where[1]} is not assigned to this member")
         self._generation += 1
+        begun = self._keep(self._generation, [start or Start(where, offset, offset_map.NOTHING)], start is None)
+        if not begun:
+            return  # the app is stopping
+        offset = begun[0].offset
         # Not `seek`: that is refused where the position has been lost. A new assignment always works.
         if self._is_cooperative:
             self._consumer.incremental_unassign([TopicPartition(*where)])
@@ -510,7 +541,7 @@ class ConsumerThread:
         self._unpaused(where)
         self._generations[where] = self._generation
         self._begun[where] = offset
-        self._post(Assigned(self._generation, [start or Start(where, offset, offset_map.NOTHING)]))
+        self._post(Assigned(self._generation, begun))
 
     def _unpaused(self, where: Where) -> None:
         """A new assignment is not paused."""

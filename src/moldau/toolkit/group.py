@@ -10,6 +10,7 @@ deadline; what is finished is committed; the group is left. What was cancelled i
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import logging
 import secrets
@@ -33,10 +34,11 @@ from moldau.toolkit.consuming import (
 )
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.message import Message, headers_of
-from moldau.toolkit.positions import Reset
+from moldau.toolkit.positions import Reset, Start
 from moldau.toolkit.runtime import HandlerRuntime, Lane, Surroundings
 from moldau.toolkit.scheduler import Entry, Where
 from moldau.toolkit.sending import Producer, Record
+from moldau.toolkit.spec import TakesOver
 from moldau.toolkit.timekeeping import Time
 from moldau.toolkit.transactional import Transactions, TransactionThread, collecting
 
@@ -116,6 +118,7 @@ class Group:
             batch_size=settings.batch_size,
             refresh_s=settings.refresh_s,
             wall_ms=time.wall_ms,
+            keep=self._keep,
         )
         self._transactions = self._make_transactions() if settings.is_transactional else None
 
@@ -189,6 +192,30 @@ class Group:
                         wanted[retries] = (handler, lane)
         self._by_topic = wanted  # replaced as a whole: the loop reads it
         return sorted(wanted)
+
+    def _keep(self, generation: int, starts: Sequence[Start], is_moved: bool) -> Sequence[Start]:
+        """Where partitions begin if a handler's `once` knows better; the thread waits for it."""
+        found = {start.where: start for start in starts}
+        for handler in self.handlers:
+            once: object = handler.options.once
+            mine = [s for s in starts if (owner := self._by_topic.get(s.where[0])) is not None and owner[0] is handler]
+            if not mine or not isinstance(once, TakesOver):
+                continue
+            answer = asyncio.run_coroutine_threadsafe(once.take_over(generation, mine, is_moved), self._loop)
+            while not answer.done():
+                if self._thread.is_closing:
+                    answer.cancel()
+                    return []
+                concurrent.futures.wait([answer], 0.1)
+            if (error := answer.exception()) is not None:
+                self._loop.call_soon_threadsafe(self._fail, error)
+                return []
+            found |= {start.where: start for start in answer.result()}
+        return list(found.values())
+
+    def take_again(self, where: Where) -> None:
+        """Have a partition assigned anew, if the group says that it is ours."""
+        self._thread.take_again(where).add_done_callback(lambda done: done.exception())
 
     # Events from the thread.
 

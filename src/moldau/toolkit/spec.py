@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from moldau.toolkit.errors import SetupError
 from moldau.toolkit.handling import Function
@@ -16,6 +16,7 @@ from moldau.toolkit.scheduler import Limits, Order
 
 if TYPE_CHECKING:
     from moldau.toolkit.app import App
+    from moldau.toolkit.positions import Start
 
 CallNext = Callable[[], Awaitable[Any]]
 Around = Callable[[Message, CallNext], Awaitable[Any]]
@@ -36,6 +37,15 @@ class Once(Protocol):
 
     def handle_plain(self, message: Message, call: Callable[[], Any], given_up: threading.Event) -> Any:
         """Call a plain handler, in its thread; `given_up` is set when nobody waits for it any more."""
+
+
+@runtime_checkable
+class TakesOver(Protocol):
+    """A `Once` that keeps offsets itself."""
+
+    async def take_over(self, generation: int, starts: Sequence[Start], is_moved: bool) -> Sequence[Start]:
+        """These partitions are ours from now on, in that generation; returns where they begin. `is_moved`: because
+        somebody sought there."""
 
 
 _OURS = re.compile(r".*-(retry-\d+|dlt|dlt-redriven)")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, create_engine, func, insert, select
 
 from moldau.toolkit import App
-from moldau.toolkit.db import Outbox, OutboxRelay, Store
+from moldau.toolkit.db import ExactlyOnce, Outbox, OutboxRelay, Store
 
 
 def results_table(name: str) -> Table:
@@ -56,6 +56,17 @@ def once(when: str, bootstrap: str, url: str, topic: str, instance: str, table: 
     app.run()
 
 
+def exactly_once(when: str, bootstrap: str, url: str, topic: str, instance: str, table: str) -> None:
+    app = member(bootstrap, topic, instance)
+    results = results_table(f"{table}_results")
+
+    @app.handler(topic, order="partition", workers=2, once=ExactlyOnce(url, table=table, on_step=killer(when)))
+    def handle(word: str, transaction: Connection) -> None:
+        transaction.execute(insert(results).values(word=word))
+
+    app.run()
+
+
 def writer(when: str, url: str, topic: str, name: str, table: str, count: str) -> None:
     """Orders and their messages, in one transaction each; goes on where its predecessor of that name ended."""
     reached, engine = killer(when), create_engine(url, **({"connect_args": {"timeout": 30}} if "sqlite" in url else {}))
@@ -88,5 +99,10 @@ def relay(when: str, bootstrap: str, url: str, table: str) -> None:
 
 
 if __name__ == "__main__":
-    kinds: dict[str, Callable[..., None]] = {"once": once, "writer": writer, "relay": relay}
+    kinds: dict[str, Callable[..., None]] = {
+        "once": once,
+        "exactly_once": exactly_once,
+        "writer": writer,
+        "relay": relay,
+    }
     kinds[sys.argv[1]](*sys.argv[2:])

@@ -111,20 +111,43 @@ def words_in(engine: Engine, table: str) -> dict[str, int]:
 def kill_once(
     bootstrap: str, url: str, engine: Engine, topic: str, table: str, folder: Path, steps: Sequence[str], rounds: int
 ) -> None:
-    """One member killed at every step, in several rounds; another beside it; then everything was done once."""
+    """Every word is sent twice under one id: it is written once."""
+    _kill_members("once", 1, bootstrap, url, engine, topic, table, folder, steps, rounds)
+
+
+def kill_exactly_once(
+    bootstrap: str, url: str, engine: Engine, topic: str, table: str, folder: Path, steps: Sequence[str], rounds: int
+) -> None:
+    """Every word is sent twice, as two records: it is written twice."""
+    _kill_members("exactly_once", 2, bootstrap, url, engine, topic, table, folder, steps, rounds)
+
+
+def _kill_members(
+    kind: str,
+    times: int,
+    bootstrap: str,
+    url: str,
+    engine: Engine,
+    topic: str,
+    table: str,
+    folder: Path,
+    steps: Sequence[str],
+    rounds: int,
+) -> None:
+    """One member killed at every step, in several rounds; another beside it; then everything was done."""
     kills = [f"{step}:{count}" for count in range(2, 2 + rounds) for step in steps]
     results_table(f"{table}_results").metadata.create_all(engine)
     words = Words(bootstrap, topic)
     with processes(folder) as running:
-        running.start("once", "-", bootstrap, url, topic, "steady", table)
+        running.start(kind, "-", bootstrap, url, topic, "steady", table)
         for kill in kills:
-            killed = running.start("once", kill, bootstrap, url, topic, "killed", table)
+            killed = running.start(kind, kill, bootstrap, url, topic, "killed", table)
             running.until_killed(killed, words.send)
-        running.start("once", "-", bootstrap, url, topic, "killed", table)
+        running.start(kind, "-", bootstrap, url, topic, "killed", table)
         wanted = set(words.sent)
         running.until(lambda: set(words_in(engine, f"{table}_results")) == wanted, "every word is written")
         running.until(lambda: is_consumed(bootstrap, topic, topic), "everything is consumed")
-    assert words_in(engine, f"{table}_results") == dict.fromkeys(words.sent, 1)
+    assert words_in(engine, f"{table}_results") == dict.fromkeys(words.sent, times)
 
 
 def kill_outbox(

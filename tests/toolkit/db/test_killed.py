@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from moldau.toolkit.db import relay, transactions
-from tests.toolkit.db.killing import kill_once, kill_outbox
+from tests.toolkit.db.killing import kill_exactly_once, kill_once, kill_outbox
 
 Name = Callable[[str], str]
 pytestmark = pytest.mark.timeout(180)
@@ -19,3 +19,7 @@ def test_once(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name,
 
 def test_outbox(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
     kill_outbox(bootstrap, url, engine, fresh("orders"), name("outbox"), tmp_path, relay.STEPS, rounds=1)
+
+
+def test_exactly_once(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
+    kill_exactly_once(bootstrap, url, engine, fresh("words"), name("offsets"), tmp_path, transactions.STEPS, rounds=1)
