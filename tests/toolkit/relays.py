@@ -9,7 +9,11 @@ from pathlib import Path
 
 from moldau.toolkit.delays import DelayRelay
 
-STEPS = ("fenced", "loaded", "begun", "produced", "committed", "applied")
+STEPS = (
+    "fenced",
+    "loaded",
+    *(f"{kind} {step}" for kind in ("commands", "delivery") for step in ("begun", "produced", "committed", "applied")),
+)
 
 
 def main(bootstrap: str, topic: str, step: str, count: str) -> None:

@@ -116,6 +116,35 @@ def test_what_was_cancelled_before_it_was_due_is_not_sent_though_no_relay_was_th
     assert values(setting.bootstrap, setting.out) == ["instead"]
 
 
+def test_a_cancel_acknowledged_at_the_last_moment_is_honoured(setting: Setting) -> None:
+    """The relay has looked for commands, then comes the cancel, then the relay looks at its clock: it is due."""
+    early, late = 1_800_000_000_000, 1_800_000_100_000
+    delays = Delays(setting.producer, topic=setting.topic)
+    armed: list[str] = []
+    lock = threading.Lock()
+
+    def clock() -> int:
+        with lock:  # two partitions ask
+            if not armed:
+                return early
+            while len(armed) > 1:
+                delays.cancel(armed.pop()).result(20)
+            return late
+
+    relay = setting.relay(clock)
+    for attempt in range(1, 11):
+        names = [f"{attempt}-{number}" for number in range(4)]
+        for name in names:
+            setting.delays.send(setting.out, name, at=late, id=name).result(20)
+        wait_until(lambda: relay.health()["pending"] == 4)
+        with lock:
+            armed[:] = ["nobody", *names]  # from now on it is late
+        wait_until(lambda: relay.health()["pending"] == 0)
+        armed.clear()
+    assert relay.counts().delivered == 0
+    assert values(setting.bootstrap, setting.out) == []
+
+
 def test_a_cancel_that_comes_when_the_message_is_due_already_harms_nobody(setting: Setting) -> None:
     relay = setting.relay()
     setting.delays.send(setting.out, "sent", after="1ms", id="late").result(20)
@@ -301,7 +330,13 @@ def check_killed(
 def test_relays_killed_between_every_two_steps_lose_and_double_nothing(
     bootstrap: str, fresh: Fresh, tmp_path: Path
 ) -> None:
-    check_killed(bootstrap, fresh("delays"), fresh("out"), tmp_path, [[(step, 1) for step in STEPS]])
+    check_killed(
+        bootstrap,
+        fresh("delays"),
+        fresh("out"),
+        tmp_path,
+        [[(s, 1) for s in STEPS[::2]], [(s, 1) for s in STEPS[1::2]]],
+    )
 
 
 @pytest.mark.timeout(120)

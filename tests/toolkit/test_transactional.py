@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.toolkit import App, Batch, HandlerFailed, Retry, SetupError, TestApp
+from moldau.toolkit.consuming import _fencing
 from moldau.toolkit.offset_map import Noted
 from moldau.toolkit.scheduler import Entry, Scheduler
 from moldau.toolkit.sending import Record
@@ -315,3 +316,17 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, fresh: Fresh) ->
             server.start()
             work.send(100)
             work.until_done()
+
+
+def test_a_client_whose_session_is_over_has_nothing_to_fence_with(bootstrap: str, fresh: Fresh) -> None:
+    """A real consumer that is no member: its metadata would be taken from anybody."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": fresh("group"), "log_level": 0})
+    try:
+        assert _fencing(consumer) is None
+        topic = fresh("numbers")
+        make_topic(bootstrap, topic, 1)
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment())
+        assert _fencing(consumer) is not None
+    finally:
+        consumer.close()

@@ -71,7 +71,7 @@ class Revoking:
     wheres: Sequence[Where]
     seconds: float
     answer: Future[Mapping[Where, tuple[int, str]]]
-    metadata: Any  # the group's generation, for whoever commits in a transaction
+    metadata: Any  # the group's generation, for whoever commits in a transaction; None if we are no member any more
 
 
 @dataclass(slots=True, frozen=True)
@@ -241,8 +241,8 @@ class ConsumerThread:
         return self.ask(lambda _: self.offsets_at(dict.fromkeys(self._generations, positions.END)))
 
     def metadata(self) -> Future[Any]:
-        """The group's generation and our place in it: what fences a transaction."""
-        return self.ask(lambda consumer: consumer.consumer_group_metadata())
+        """The group's generation and our place in it: what fences a transaction. None: we have no place any more."""
+        return self.ask(_fencing)
 
     def begin_again(self) -> Future[None]:
         """Read everything assigned on from what is committed, as if it were assigned now."""
@@ -459,7 +459,7 @@ class ConsumerThread:
         mine = [where for where in wheres if where in self._generations]
         if mine and not self._closing:  # at the end everything was committed before
             answer: Future[Mapping[Where, tuple[int, str]]] = Future()
-            self._post(Revoking(mine, self._drain_s, answer, consumer.consumer_group_metadata()))
+            self._post(Revoking(mine, self._drain_s, answer, _fencing(consumer)))
             try:
                 offsets = answer.result(self._drain_s + 2.0)
                 if offsets:
@@ -595,6 +595,17 @@ class ConsumerThread:
             where: positions.END for where, offset in offsets.items() if offset < 0 and when[where] != positions.END
         }
         return offsets | (self.offsets_at(late) if late else {})
+
+
+def _fencing(consumer: Consumer) -> Any:
+    """The metadata of a member.
+
+    A client whose session is over hands out metadata without a member and a generation until the loss was polled, and
+    brokers take transactions with such metadata from anybody. Its main thread answers both calls, in turn, and gives
+    itself no new member id before that poll: if there is one afterwards, it was in the metadata.
+    """
+    metadata = consumer.consumer_group_metadata()
+    return metadata if consumer.memberid() else None
 
 
 def _anchored(start: Start) -> str:

@@ -316,7 +316,8 @@ class Group:
         await self._tell(self._hooks.revoked, list(event.wheres))
         if self._transactions is not None:
             offsets = {}
-            await self._transactions.commit(set(event.wheres), event.metadata)
+            if event.metadata is not None:
+                await self._transactions.commit(set(event.wheres), event.metadata)
         else:
             offsets = self._to_commit(set(event.wheres))
         if not event.answer.done():

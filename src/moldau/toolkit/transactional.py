@@ -181,6 +181,8 @@ class Transactions:
             # Before the snapshot: a partition that is lost in between is fenced. Outside of the lock: whoever gives
             # partitions back has it already, and the consumer's thread waits for them.
             metadata = await self._around.metadata()
+            if metadata is None:
+                return False  # our session is over, and the partitions with it
         async with self._lock:
             try:
                 await self._begin()

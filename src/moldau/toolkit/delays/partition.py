@@ -325,21 +325,22 @@ class PartitionWorker:
         producer = self._producer
         self._look_for_topics(step)
         failed: dict[bytes, KafkaError] = {}
+        kind = "delivery" if step.deliveries else "commands"
         try:
             producer.begin_transaction()
-            self._at("begun")
+            self._at(f"{kind} begun")
             dead = self._produce(step, failed)
-            self._at("produced")
+            self._at(f"{kind} produced")
             if failed:
                 raise _Undeliverable  # noqa: TRY301  the same way out as when the cluster refuses
             _retried(producer.commit_transaction, self._is_stopping)
         except (KafkaException, _Undeliverable) as error:
             self._abort(error, failed)
             return
-        self._at("committed")
+        self._at(f"{kind} committed")
         self._position = self._end
         self._shard.carry_out(step.writes)
-        self._at("applied")
+        self._at(f"{kind} applied")
         self._is_careful = False
         self._undeliverable.clear()
         self._suspects.clear()
