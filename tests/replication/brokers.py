@@ -135,7 +135,8 @@ class Member:
         dispatcher = Dispatcher(broker)
         await broker.network.listen(self.host, PORT, dispatcher, name="PLAINTEXT")
         broker.broker_epoch = self.registered_epoch
-        broker.replicas.start()
+        for _ in broker.replicas.start():
+            pass
         dispatcher.open()
 
     def publish(self) -> None:

@@ -15,6 +15,10 @@ def _ignore_failure(log_dir: str, error: OSError) -> None:
     """Without a manager there is nobody to take the dir offline; the log itself is."""
 
 
+def _do_not_check() -> None:
+    """What is held back is there for this."""
+
+
 def _ignore_truncation(log: "PartitionLog") -> None:
     """Without a manager there is no checkpoint to lower."""
 
@@ -34,3 +38,12 @@ class LogContext:
     before_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
     # The log was truncated.
     after_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
+    # OSError if what comes next may find no descriptor left.
+    check_descriptors: Callable[[], None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.check_descriptors = self.disk.check_descriptors
+
+    def use_held_back(self) -> None:
+        """For a log without which the node is nothing: it may use the descriptors that are held back for files."""
+        self.check_descriptors = _do_not_check

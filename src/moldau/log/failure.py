@@ -27,7 +27,7 @@ R = TypeVar("R")
 def check_descriptors(log: CanFail) -> None:
     """OutOfDescriptors if what comes next may find none left."""
     try:
-        log.context.disk.check_descriptors()
+        log.context.check_descriptors()
     except OSError as error:
         raise _out_of_descriptors() from error
 
@@ -42,7 +42,7 @@ def offline_on_error(method: Callable[Concatenate[Self, P], R]) -> Callable[Conc
     @wraps(method)
     def guarded(log: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            log.context.disk.check_descriptors()
+            log.context.check_descriptors()
         except OSError as error:
             raise _out_of_descriptors() from error
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,6 +17,7 @@ from moldau.broker.quorum.errors import LostHistory
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import NotController
 from moldau.controller.image import ClusterImage
+from moldau.seams.disk import Descriptors
 from moldau.wire import Message
 from moldau.wire import messages as m
 from tests.broker.quorum.members import World, controller_of
@@ -250,3 +253,29 @@ def test_a_leader_survives_a_moment_in_which_nobody_could_listen(tmp_path: Path)
         assert (leader.quorum.epoch, leader.quorum.is_leader) == (epoch, True)
 
     run(World(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "1200"}), scenario)
+
+
+def test_metadata_is_written_when_nothing_is_left_but_what_is_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other logs refuse what comes then, and are asked again. A quorum that refused would end its node."""
+    check, is_short = Descriptors.check, False
+
+    def checked(descriptors: Descriptors) -> None:
+        if is_short:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        check(descriptors)
+
+    monkeypatch.setattr(Descriptors, "check", checked)
+
+    async def scenario(world: World) -> None:
+        nonlocal is_short
+        member = world.start(1)
+        await world.bootstrap()
+        is_short = True
+        member.quorum.log.roll()
+        await member.quorum.append(topic(1))
+        assert member.quorum.is_leader
+        assert "t1" in member.published[-1].topics
+
+    run(World(tmp_path, 1), scenario)

@@ -154,7 +154,7 @@ class Node:
             self._lifecycle.on_failure = self._fail
             await self._lifecycle.start()
             broker.on_registered()
-            broker.replicas.start()
+            await broker.in_turns(broker.replicas.start())
         self._housekeeping = Housekeeping(logs, broker.executor)
         self._housekeeping.start()
         self._dispatchers["broker"].open()

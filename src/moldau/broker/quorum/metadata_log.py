@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from moldau.broker.quorum.recovery_point import (
     CorruptMetadata,
@@ -62,7 +63,8 @@ class QuorumLog:
         self, context: LogContext, log_dir: str, config: LogConfig, static_voters: VoterSet, advice: str = ""
     ) -> None:
         """`advice` is what to do about a log that cannot be opened."""
-        self.context = context
+        self.context = replace(context)
+        self.context.use_held_back()
         self.disk = context.disk
         self.folder = f"{log_dir}/{TOPIC}-0"
         self._config = config

@@ -31,6 +31,7 @@ from moldau.controller.image import (
     TopicImage,
 )
 from moldau.log.errors import OutOfDescriptors, StorageError
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -161,12 +162,17 @@ class ReplicaManager:
             self._replication = Replication(self._broker)
         return self._replication
 
-    def start(self) -> None:
-        """This broker is registered: begin to fetch from leaders, and to watch followers."""
+    def start(self) -> Slices[None]:
+        """This broker is registered: begin to fetch from leaders, and to watch followers. In slices: the other members
+        of the quorum are served all the while."""
         self._is_started = True
-        for partition in self:
-            self._change(partition, partition.image)
-            self._replicate(partition)
+        for at, partition in enumerate(list(self)):
+            if at % _AT_ONCE_MAX == _AT_ONCE_MAX - 1:
+                yield
+            is_there = self._by_name.get(partition.topic, {}).get(partition.index) is partition
+            if is_there and partition.key not in self._behind:
+                self._change(partition, partition.image)
+                self._replicate(partition)
 
     async def stop(self) -> None:
         self._is_started = False
@@ -241,11 +247,12 @@ class ReplicaManager:
     def _take_up(self, changes: list[tuple[TopicImage, int]]) -> None:
         """Now; but if there are many, those that write files in turns with everything else."""
         is_idle = not self._behind
-        are_many = self._is_started and len(changes) > _AT_ONCE_MAX
+        are_many = len(changes) > _AT_ONCE_MAX
         for topic, index in changes:
             key = (topic.topic_id, index)
             existing = self._by_name.get(topic.name, {}).get(index)
-            if are_many and self._writes_files(existing, topic.partitions[index]):
+            may_wait = are_many and (self._is_started or existing is not None)
+            if may_wait and self._writes_files(existing, topic.partitions[index]):
                 self._behind[key] = None
             elif existing is not None or key not in self._behind:
                 self._behind.pop(key, None)
