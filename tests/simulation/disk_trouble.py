@@ -9,14 +9,17 @@ while others have it, or let the voter begin anew while the others are well.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from moldau.broker.config import load_broker_config
 from moldau.broker.node.identity import format_voter
+from moldau.broker.quorum.recovery_point import read_recovery_point
 from moldau.records import CorruptBatch, iter_batches
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.world import SimNode, World
+from tests.support.sim_disk import SimDisk
 
 _METADATA = "/data/__cluster_metadata-0/"
 _CHECKPOINTS = (
@@ -29,6 +32,20 @@ _CHECKPOINTS = (
 _LENGTH_AT, _MAGIC_AT, _CRC_AT = 8, 16, 17
 _HEADER_BYTES = 61
 _PAUSE_S = 0.1
+
+
+def _is_promised(disk: SimDisk, path: str, position: int) -> bool:
+    """Whether the place is in a batch that was flushed as far as the voter knows."""
+    if not path.endswith(".log"):
+        return False  # an older snapshot may have been superseded, a vote be of an epoch that is over
+    recovery_point = read_recovery_point(disk, _METADATA.rstrip("/"))
+    offset = int(path.rpartition("/")[2].removesuffix(".log"))
+    with contextlib.suppress(CorruptBatch):
+        for at, header in iter_batches(disk.read_file(path)):
+            if at > position:
+                break
+            offset = header.base_offset
+    return offset < recovery_point
 
 
 class DiskTrouble:
@@ -169,6 +186,8 @@ class DiskTrouble:
         that, unless nothing was promised (a torn end); it begins anew, while the others are well."""
         if not self._may_rot(node, "metadata rot") or not node.is_voter or not self._others_are_well(node):
             return
+        if self._random.below(2):  # then it knows to the end how much it has promised
+            await node.stop()
         node.crash(power_lost=False)
         names = (".log", ".checkpoint", "quorum-state")
         files = [path for path in node.disk.files() if path.startswith(_METADATA) and path.endswith(names)]
@@ -177,9 +196,14 @@ class DiskTrouble:
         position = self._random.below(node.disk.file_size(path))
         node.disk.damage(path, position, 0x80 if path.endswith("quorum-state") else 1 << self._random.below(8))
         self._world.log(f"rot in {path}@{position} of {node.host}")
+        was_promised = _is_promised(node.disk, path, position)
         self._start(node)
         await self._until_settled(node)
         if node.node is not None:
+            if was_promised:
+                self._world.history.violated(
+                    "damaged metadata is refused", f"{node.host} is up with {path}, turned at {position}"
+                )
             return
         node.crash(power_lost=False)
         node.disk.remove_tree(_METADATA.rstrip("/"))

@@ -59,7 +59,9 @@ def _durable_end(disk: SimDisk, folder: str, point: int) -> int | None:
         for name in disk.durable_names(folder)
         if name.removesuffix(SWAP_SUFFIX).endswith(_LOG)
     )
-    if not segments or segments[0][0] >= point:
+    if not segments:
+        return 0 if disk.exists(folder) else None  # its name is not on the disk, or it was deleted
+    if segments[0][0] >= point:
         return None
     end = segments[0][0]
     for base, path in segments:

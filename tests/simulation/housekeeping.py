@@ -152,8 +152,18 @@ class _Incarnation:
 class MadeAgain:
     """One topic, deleted and made again under its name, by one owner who remembers what each had."""
 
-    def __init__(self, client: SimClient, replicas: int, now_ms: Callable[[], int], *, is_broad: bool = False) -> None:
-        """`is_broad`: it has so many partitions that a node makes and removes its replicas in turns."""
+    def __init__(
+        self,
+        client: SimClient,
+        replicas: int,
+        now_ms: Callable[[], int],
+        *,
+        is_broad: bool = False,
+        is_hasty: bool = False,
+    ) -> None:
+        """`is_broad`: it has so many partitions that a node makes and removes its replicas in turns. `is_hasty`: it is
+        always compacted, rolled quickly, and made again while it is cleaned."""
+        self._is_hasty = is_hasty
         self.client = client
         self._is_broad = is_broad
         self._replicas = replicas
@@ -175,7 +185,7 @@ class MadeAgain:
             self.incarnations += 1
             for _ in range(2 + client.random.below(12)):
                 await self._some(current)
-                await asyncio.sleep(0.3 * client.random.fraction())
+                await asyncio.sleep((0.15 if self._is_hasty else 0.3) * client.random.fraction())
             await self._delete()
 
     async def _some(self, current: _Incarnation) -> None:
@@ -194,10 +204,10 @@ class MadeAgain:
 
     async def _create(self) -> _Incarnation | None:
         client, random = self.client, self.client.random
-        keeps_all, is_compacted = bool(random.below(3)), not random.below(3)
+        keeps_all, is_compacted = bool(random.below(3)), self._is_hasty or not random.below(3)
         configs = {"segment.ms": "800", "file.delete.delay.ms": "300"}
         if is_compacted:
-            configs, keeps_all = dict(COMPACTED), True
+            configs, keeps_all = COMPACTED | ({"segment.ms": "150"} if self._is_hasty else {}), True
         elif not keeps_all:
             configs["retention.bytes"] = "400"
         partitions = 1 + random.below(2) + (_BROAD if self._is_broad and random.below(3) else 0)

@@ -41,6 +41,7 @@ class Observer:
             if each.node is None:
                 continue
             broker = each.node.broker
+            self._dirs_are_where_they_were(each)
             for partition in broker.replicas:
                 if partition.topic == LOOSE:
                     continue
@@ -57,6 +58,13 @@ class Observer:
                 self._one("one controller per epoch", self._controllers, metadata.epoch, each.node_id)
                 self._majority_has_it(metadata)
                 self._leaders_were_in_sync(metadata.committed)
+
+    def _dirs_are_where_they_were(self, node: SimNode) -> None:
+        """A dir is given up for missing files only if its disk is: no job goes on in a folder that was renamed."""
+        assert node.node is not None
+        for log_dir in node.node.broker.logs.dirs.values():
+            if isinstance(log_dir.error, FileNotFoundError) and not node.disk.unmounted:
+                self._world.history.violated("a dir fails only if its disk does", f"{node.host}: {log_dir.error}")
 
     def _only_forward(self, node: SimNode, partition: Replica) -> None:
         """The log start never goes back; nor does the last stable offset of one leader."""

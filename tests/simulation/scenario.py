@@ -69,6 +69,7 @@ class Plan:
     controllers: int = 0  # nodes that are nothing else, beside those that are brokers; 0: all are both
     racks: bool = False  # each broker stands in its own, and some readers read there
     quiet: bool = False  # a producer that asks for no answer
+    hasty: bool = False  # a compacted topic is made again all the time
     broad: bool = False  # a topic of many partitions comes and goes
     flushes: bool = False  # what is acknowledged was flushed
     bystanders: bool = False  # whom the trouble must not concern: see `bystander`
@@ -178,7 +179,9 @@ class _Run:
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
         self.compacted = Compacted(self.world.history, [(KEYS, 0), (KEYS, 1)])
-        self.again = MadeAgain(self.world.client("owner"), min(3, plan.nodes), self._now_ms, is_broad=plan.broad)
+        self.again = MadeAgain(
+            self.world.client("owner"), min(3, plan.nodes), self._now_ms, is_broad=plan.broad, is_hasty=plan.hasty
+        )
         self.orders: list[CommittedReader] = []
         self.quiet = QuietWriter(self.world.client("quiet"), SimNetwork(self.world.fabric, "quiet"), self.partitions)
         self.bystanders = Bystanders(self.world.client("bystander"), self.partitions[0], self._now_ms)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tests.simulation import broken
+from tests.simulation import broken_disks as disks
 from tests.simulation.scenario import QUICK_ELECTIONS, SNAPSHOTS, Plan, play
 
 _WITHOUT_GROUPS = Plan(members=0, consumers=0, trouble_s=10.0)
@@ -44,6 +45,22 @@ _MEMBERS = replace(
 _HOUSE = Plan(
     members=0, consumers=0, writers=1, transactional_writers=0, readers=False, housekeeping=True, trouble_s=12.0
 )
+
+
+# A topic is made again while jobs work on the former one, which a stalled disk holds up.
+_BUSY_HOUSE = replace(
+    _HOUSE, nodes=1, hasty=True, kinds=("disk stall",), trouble_s=20.0, settings=(("log.cleaner.backoff.ms", "50"),)
+)
+# Recovery points are hardly ever written: recovery looks at everything.
+_FORGETFUL_HOUSE = replace(
+    _HOUSE, nodes=1, kinds=("crash",), trouble_s=16.0, settings=(("log.flush.offset.checkpoint.interval.ms", "60000"),)
+)
+_FLUSHING_HOUSE = replace(_HOUSE, kinds=("crash", "power"), settings=(("log.flush.interval.ms", "100"),))
+_MOVES = replace(_HOUSE, nodes=1, dirs=3, kinds=("replica move", "replica move", "disk stall"), trouble_s=25.0)
+_VOTERS = replace(_LEAN, kinds=("voter's new disk", "crash"), trouble_s=12.0)
+_ROTTEN_VOTERS = replace(_LEAN, scribe=True, kinds=("metadata rot", "crash"), trouble_s=12.0)
+_BLACKOUTS = replace(_WITHOUT_GROUPS, consumers=1, flushes=True, kinds=("blackout",))
+_APPENDS = Plan(trouble_s=8.0, writers=1, readers=False, bystanders=True, kinds=("append failures",))
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,6 +117,18 @@ VARIANTS = [
         60,
         replace(_HOUSE, dirs=3, kinds=("dir away", "dir away", "crash"), trouble_s=25.0),
     ),
+    Variant("take gaps for losses", disks.take_gaps_for_losses, 40, _FORGETFUL_HOUSE),
+    Variant("vote without memory", disks.vote_without_memory, 12, _VOTERS),
+    Variant("let jobs outlive their log", disks.let_jobs_outlive_their_log, 40, _BUSY_HOUSE),
+    Variant("undo deletions by moves", disks.undo_deletions_by_moves, 60, _MOVES),
+    Variant("believe in flushes that only began", disks.believe_in_flushes_that_began, 40, _FLUSHING_HOUSE),
+    Variant("checkpoint what is not flushed", disks.checkpoint_what_is_not_flushed, 5, _FLUSHING_HOUSE),
+    Variant("start with damaged metadata", disks.start_with_damaged_metadata, 40, _ROTTEN_VOTERS),
+    Variant("fetch metadata before the flush", disks.fetch_before_the_flush, 40, _POWER_ELECTIONS),
+    Variant("answer from the uncommitted image", disks.answer_from_the_uncommitted_image, 60, _CONTROL),
+    Variant("tell before the flush", disks.tell_before_the_flush, 12, _BLACKOUTS),
+    Variant("read open transactions", disks.read_open_transactions, 5, _WITHOUT_GROUPS),
+    Variant("fail the shard with the request", disks.fail_the_shard_with_the_request, 5, _APPENDS),
     # coordinators
     Variant("lose a transaction marker", broken.lose_a_marker, 12, _WITHOUT_GROUPS),
     Variant("forget aborted transactions", broken.forget_aborted_transactions, 5, _WITHOUT_GROUPS),

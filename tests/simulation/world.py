@@ -6,6 +6,7 @@ A node is the real `moldau.broker.node.node.Node`: only clock, randomness, disk,
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import SimpleNamespace
@@ -66,6 +67,7 @@ _CLUSTER = {
 
 # What a node says instead of starting; `moldau serve` tells people in these words.
 REFUSALS = (WrongDirectory, LostHistory, RegistrationRefused, CorruptMetadata, CorruptQuorumState, LogError, OSError)
+_NO_SUCH_FILE = f"[Errno {errno.ENOENT}]"
 BROKER, CONTROLLER = "broker", "controller"
 BOTH = f"{BROKER},{CONTROLLER}"
 _FIRST_CONTROLLER = 101  # of those that are nothing else
@@ -153,6 +155,8 @@ class SimNode:
     def _failed(self, error: Exception) -> None:
         """It stops itself, as a process does whose metadata can no longer be written."""
         self.world.log(f"{self.host} cannot go on: {error}")
+        if _NO_SUCH_FILE in str(error) and not self.disk.unmounted:
+            self.world.history.violated("a dir fails only if its disk does", f"{self.host}: {error}")
         self._gone()
         self._end_jobs(self.disk.survived_process())
 
