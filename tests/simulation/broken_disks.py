@@ -13,12 +13,11 @@ from unittest.mock import patch
 def take_gaps_for_losses() -> Iterator[None]:
     """Compaction leaves gaps between segments, and recovery removes what follows one (A3)."""
     from moldau.log.cleaner import cleaner
+    from moldau.log.cleaner.filter import CleanFilter
     from moldau.log.recovery.recovery import _Opening
 
-    clean_filter = cleaner.CleanFilter
-
     def without_ends(newest: Any, now_ms: Any, retention_ms: Any, _: Any, *more: Any, **named: Any) -> Any:
-        return clean_filter(newest, now_ms, retention_ms, frozenset(), *more, **named)
+        return CleanFilter(newest, now_ms, retention_ms, frozenset(), *more, **named)
 
     with (
         patch.object(cleaner, "CleanFilter", without_ends),
@@ -91,13 +90,14 @@ def start_with_damaged_metadata() -> Iterator[None]:
 def fetch_before_the_flush() -> Iterator[None]:
     """A voter fetches, and is counted, with an end it has not flushed (A10)."""
     from moldau.raft import polling
+    from moldau.raft.messages import Fetch
 
     kind = next(each for each in vars(polling).values() if hasattr(each, "_fetch_request"))
 
     def unflushed(self: Any) -> Any:
         raft = self._raft
         known = -1 if raft.high_watermark is None else raft.high_watermark
-        return polling.Fetch(raft.me, raft.epoch, raft.log.end_offset, raft.log.last_epoch, known)
+        return Fetch(raft.me, raft.epoch, raft.log.end_offset, raft.log.last_epoch, known)
 
     with patch.object(kind, "_fetch_request", unflushed):
         yield
@@ -152,16 +152,23 @@ def read_open_transactions() -> Iterator[None]:
 
 
 def fail_the_shard_with_the_request() -> Iterator[None]:
-    """When one request's records cannot be written, everybody on the shard is sent away."""
+    """When one request's records cannot be written, the shard is loaded anew, and everybody on it sent away."""
     from moldau.broker.coordinators import groups
     from moldau.wire import ErrorCode
 
     append = groups._ActiveShard._append
 
+    def load_anew(self: Any) -> None:
+        shards, index = self._coordinator._shards, self.partition.index
+        if shards._active.get(index) is self:
+            del shards._active[index]
+            self.drop(ErrorCode.NOT_COORDINATOR)
+            self._broker.loop.call_later(0.5, shards._follow, index)
+
     def with_the_shard(self: Any, *given: Any) -> Any:
         error = append(self, *given)
         if error is not None:
-            self.drop(ErrorCode.NOT_COORDINATOR)
+            self._broker.loop.call_soon(load_anew, self)
         return error
 
     with patch.object(groups._ActiveShard, "_append", with_the_shard):

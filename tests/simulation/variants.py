@@ -59,6 +59,8 @@ _FLUSHING_HOUSE = replace(_HOUSE, kinds=("crash", "power"), settings=(("log.flus
 _MOVES = replace(_HOUSE, nodes=1, dirs=3, kinds=("replica move", "replica move", "disk stall"), trouble_s=25.0)
 _VOTERS = replace(_LEAN, kinds=("voter's new disk", "crash"), trouble_s=12.0)
 _ROTTEN_VOTERS = replace(_LEAN, scribe=True, kinds=("metadata rot", "crash"), trouble_s=12.0)
+# A controller that is cut off, and does not know it yet, is asked again.
+_RETRIES = replace(_LEAN, scribe=True, kinds=("isolate",))
 _BLACKOUTS = replace(_WITHOUT_GROUPS, consumers=1, flushes=True, kinds=("blackout",))
 _APPENDS = Plan(trouble_s=8.0, writers=1, readers=False, bystanders=True, kinds=("append failures",))
 
@@ -125,7 +127,7 @@ VARIANTS = [
     Variant("checkpoint what is not flushed", disks.checkpoint_what_is_not_flushed, 5, _FLUSHING_HOUSE),
     Variant("start with damaged metadata", disks.start_with_damaged_metadata, 40, _ROTTEN_VOTERS),
     Variant("fetch metadata before the flush", disks.fetch_before_the_flush, 40, _POWER_ELECTIONS),
-    Variant("answer from the uncommitted image", disks.answer_from_the_uncommitted_image, 60, _CONTROL),
+    Variant("answer from the uncommitted image", disks.answer_from_the_uncommitted_image, 60, _RETRIES),
     Variant("tell before the flush", disks.tell_before_the_flush, 12, _BLACKOUTS),
     Variant("read open transactions", disks.read_open_transactions, 5, _WITHOUT_GROUPS),
     Variant("fail the shard with the request", disks.fail_the_shard_with_the_request, 5, _APPENDS),
