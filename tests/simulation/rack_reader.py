@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
+from moldau.wire import ErrorCode
 from tests.simulation.client import SimClient
 from tests.simulation.history import Partition
 from tests.simulation.read_order import CommittedReader
 
+_BACKOFF_S = 0.1
 _BACK_TO_THE_LEADER = 12  # fetches: as a client's metadata expires
 
 
@@ -27,10 +29,9 @@ async def read_in_rack(client: SimClient, partition: Partition, rack: str, order
             partition, offset, committed=order is not None, max_wait_ms=300, node_id=replica, rack=rack
         )
         if found is None or found.is_out_of_range:
-            if found is not None and replica is None and await client.earliest(partition) is not None:
-                client.history.violated(
-                    "a reader's position is in the log", f"{client.name}: {offset} of {partition} is out of range"
-                )
+            if found is not None:  # a leader that was cut off and does not know it yet: ask who leads
+                client.lost_leader(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+                await asyncio.sleep(_BACKOFF_S)
             replica = None
             continue
         if found.preferred_replica >= 0:
