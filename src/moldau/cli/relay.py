@@ -1,4 +1,4 @@
-"""`moldau relay`: the process behind the applications, which sends delayed messages when they are due."""
+"""`moldau relay`: the process behind the applications, which sends what is due and what outboxes hold."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def relay(
         typer.Option("--delays", metavar="TOPIC", help="Delayed messages of this name; may be repeated."),
     ] = None,
     no_delays: Annotated[bool, typer.Option("--no-delays", help="Leave delayed messages to other relays.")] = False,
+    outbox: Annotated[
+        list[str] | None,
+        typer.Option("--outbox", metavar="URL", help="Send the outbox of this database; may be repeated."),
+    ] = None,
     http: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where /health and /metrics are; port 0 for any, - for none.")
     ] = "127.0.0.1:9309",
@@ -32,17 +36,18 @@ def relay(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the clients, under Kafka's name; repeatable."),
     ] = None,
 ) -> None:
-    """Send delayed messages when they are due, until SIGTERM or Ctrl-C. Several relays share the work."""
+    """Send delayed messages when they are due, and outboxes, until SIGTERM or Ctrl-C. Several relays share the work."""
     from moldau.net.loop import new_event_loop
     from moldau.toolkit.errors import ToolkitError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = _config(settings or [])
     parts = [] if no_delays else _delays(bootstrap_server, delays or [], config)
-    if not parts:
-        fail("there is nothing to relay: --no-delays leaves nothing to do")
     place = None if http == "-" else _place(http)
     try:
+        parts += _outboxes(bootstrap_server, outbox or [], config)
+        if not parts:
+            fail("there is nothing to relay: --no-delays leaves nothing to do but an --outbox")
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(parts, place))
     except ToolkitError as error:
@@ -57,6 +62,37 @@ def _delays(bootstrap_server: str, topics: list[str], config: dict[str, Any]) ->
         return lambda: DelayRelay(bootstrap_server, config=config, topic=topic)
 
     return [maker(topic) for topic in topics or [DELAYS]]
+
+
+class _OutboxPart:
+    """An outbox's relay under a name of its own, which does not tell the database's password."""
+
+    def __init__(self, name: str, url: str, bootstrap_server: str, config: dict[str, Any]) -> None:
+        from moldau.toolkit.db import Outbox, OutboxRelay
+
+        self.name = name
+        self._relay = OutboxRelay(Outbox(url), bootstrap_servers=bootstrap_server, config=config)
+
+    async def start(self) -> None:
+        await self._relay.start()
+
+    async def stop(self) -> None:
+        await self._relay.stop()
+
+    def health(self) -> dict[str, Any]:
+        return self._relay.health()
+
+
+def _outboxes(bootstrap_server: str, urls: list[str], config: dict[str, Any]) -> list[Callable[[], Part]]:
+    if not urls:
+        return []
+    from moldau.toolkit.db import Outbox
+
+    def maker(name: str, url: str) -> Callable[[], Part]:
+        Outbox(url)  # what is wrong with the address is said now
+        return lambda: _OutboxPart(name, url, bootstrap_server, config)
+
+    return [maker("outbox" if not number else f"outbox {number + 1}", url) for number, url in enumerate(urls)]
 
 
 def _config(settings: list[str]) -> dict[str, Any]:

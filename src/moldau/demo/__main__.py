@@ -90,8 +90,8 @@ def main() -> None:
 
 def show_toolkit(address: str, folder: Path, console: Console) -> None:
     """An order service, if the toolkit is installed."""
-    if find_spec("msgspec") is None or find_spec("cronsim") is None:
-        console.print("For handlers, retries, dead letters and delays: pip install 'moldau[toolkit]'.")
+    if any(find_spec(name) is None for name in ("msgspec", "cronsim", "sqlalchemy", "aiosqlite")):
+        console.print("For handlers, outbox, retries, dead letters and delays: pip install 'moldau[toolkit]'.")
         return
     from moldau.demo import toolkit
 

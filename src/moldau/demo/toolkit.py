@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -13,9 +14,10 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, insert
 
 from moldau.demo.shop import Order
-from moldau.toolkit import Producer
+from moldau.toolkit.db import Outbox
 from moldau.toolkit.dead_letters import letters_in, redrive
 from moldau.toolkit.errors import ToolkitError
 from moldau.toolkit.reading import read_topic
@@ -35,7 +37,8 @@ def orders() -> list[Order]:
 
 @contextmanager
 def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL) as running:  # noqa: S603 - our own
+    command, nowhere = [sys.executable, "-m", *words], subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as running:  # noqa: S603 - our own command
         try:
             yield running
         finally:
@@ -86,15 +89,20 @@ def show(address: str, folder: Path, console: Console) -> None:
     admin = AdminClient(shop.config)
     for made in admin.create_topics([NewTopic(name, 4, 1) for name in ("orders", "bills", "reminders")]).values():
         made.result(15)
-    with process("moldau", "relay", "-b", address, "--http", "-"):
+    till = Till(f"sqlite:///{folder / 'orders.db'}")
+    with process("moldau", "relay", "-b", address, "--outbox", till.url, "--http", "-"):
         with process("moldau.demo.shop", address, str(stock)):
-            _send(address, sent[: ORDERS // 2])
+            till.take(sent[: ORDERS // 2])
+            till.take(sent, is_failing=True)
             _wait(lambda: len(shop.values("bills")) > ORDERS // 10, lambda: "the shop bills nothing")
-            _send(address, sent[ORDERS // 2 :])
-        console.print(f"[bold]Toolkit[/]: {ORDERS:,} orders sent; the shop was killed in the middle of billing them")
+            till.take(sent[ORDERS // 2 :])
+        console.print(
+            f"[bold]Toolkit[/]: {ORDERS:,} orders written to a database with their messages (and as many rolled back); "
+            "the shop was killed in the middle of billing them"
+        )
         with process("moldau.demo.shop", address, str(stock)):
-            shop.until("bills", ORDERS - unicorns)
             shop.until("orders-dlt", unicorns)
+            shop.until("bills", ORDERS - unicorns)
             console.print(f"Started again, it has billed each once, and set {unicorns} aside: {_reasons(shop)}")
             stock.touch()
             done = redrive(shop.config, "orders-dlt")
@@ -106,15 +114,34 @@ def show(address: str, folder: Path, console: Console) -> None:
             console.print(
                 f"The relay has reminded {unpaid:,} customers, and none of the {ORDERS - unpaid:,} who had paid."
             )
+    till.close()
 
 
-def _send(address: str, wanted: list[Order]) -> None:
-    producer = Producer(address, config={"log_level": 0})
-    for order in wanted:
-        producer.send("orders", asdict(order), key=order.id)
-    if not producer.flush():
-        raise RuntimeError("the orders could not be sent")
-    producer.close()
+class _NoMoney(Exception):
+    """What makes a transaction of the demo fail."""
+
+
+class Till:
+    """Takes orders: each is in the database with the message about it, or neither is."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = create_engine(url)
+        self._outbox = Outbox(self._engine)
+        self._outbox.metadata.create_all(self._engine)
+        self._orders = Table("orders", MetaData(), Column("id", String(40)), Column("amount", Integer))
+        self._orders.metadata.create_all(self._engine)
+
+    def take(self, wanted: list[Order], *, is_failing: bool = False) -> None:
+        with contextlib.suppress(_NoMoney), self._engine.begin() as transaction:
+            for order in wanted:
+                transaction.execute(insert(self._orders).values(id=order.id, amount=order.amount))
+                self._outbox.send(transaction, "orders", order.id, asdict(order))
+            if is_failing:
+                raise _NoMoney
+
+    def close(self) -> None:
+        self._engine.dispose()
 
 
 def _reasons(shop: Shop) -> str:
