@@ -58,3 +58,19 @@ def test_members_killed_a_hundred_times(
     counts = judge(killing, is_ordered=not failing)
     print(f"{kind}, {'failing' if failing else 'steady'}: {killing.sent} records, {counts}")
     assert killing.killed == 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+def test_memory_is_flat_over_a_long_backlog(moldau: BrokerProcess, fresh_topic: Callable[[str], str]) -> None:
+    """Ten million records (TOOLKIT_BACKLOG says otherwise) go through one process whose memory does not grow."""
+    count = int(os.environ.get("TOOLKIT_BACKLOG", "10000000"))
+    topic = fresh_topic("backlog")
+    command = [sys.executable, "-m", "tests.toolkit.backlog", moldau.bootstrap_servers, topic, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7_000, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    sizes = [int(size) for size in done.stdout.split()]
+    print(f"{count} records, resident MiB after each twentieth: {sizes}")
+    assert len(sizes) == 20
+    settled = max(sizes[:5])  # buffers, caches and the client's queue are there by then
+    assert max(sizes[5:]) <= settled + 32, sizes

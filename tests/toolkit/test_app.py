@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -424,6 +425,44 @@ def test_a_breaker_pauses_before_everything_dies(bootstrap: str, fresh: Fresh) -
             assert app.describe()["handlers"][0]["handled"] == 18
 
     asyncio.run(main())
+
+
+def test_many_quick_handlers_leave_the_loop_to_others(bootstrap: str, fresh: Fresh) -> None:
+    """However many records are ready and however quick the handler is, others on the loop have their turn."""
+    from moldau.net.loop import new_event_loop
+
+    orders = fresh("orders")
+    app = App(fresh("billing"))
+    turns: list[int] = []
+    handled = 0
+    gate = asyncio.Event()
+
+    @app.handler(orders, workers=1, order="none")
+    async def bill(number: int) -> None:
+        nonlocal handled
+        await gate.wait()
+        until_then = time.monotonic() + 0.001  # it computes, and never waits
+        while time.monotonic() < until_then:
+            pass
+        handled += 1
+
+    async def other() -> None:
+        while handled < 1_000:
+            turns.append(handled)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with TestApp(app, bootstrap_servers=bootstrap) as test:
+            for number in range(1_000):
+                app.send(orders, number)
+            await until(lambda: app.groups[0].handlers[0].main.scheduler.held == 1_000)
+            gate.set()
+            await asyncio.create_task(other())
+            await test.idle()
+        assert len(set(turns)) >= 5, "a thousand of them take a second: a slice is a hundredth of one"
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
 
 
 def test_a_breaker_may_slow_the_handler(bootstrap: str, fresh: Fresh) -> None:

@@ -368,11 +368,16 @@ class Group:
         full: list[Where] = []
         paused: list[Where] = []
         open_count = 0
+        totals = {
+            id(lane): (lane.scheduler.held, lane.scheduler.held_bytes)
+            for handler in self.handlers
+            for lane in handler.lanes
+        }
         for where, (_, lane) in self._owners.items():
             part = lane.scheduler.parts.get(where)
             if part is None:
                 continue
-            is_full = lane.scheduler.is_full(part)
+            is_full = lane.scheduler.is_full(part, totals[id(lane)])
             if part.paused:
                 if not is_full:
                     part.paused = False

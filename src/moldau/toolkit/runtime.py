@@ -210,10 +210,16 @@ class HandlerRuntime:
         scheduler, counts = self.main.scheduler, self.counts
         take, finished, decode, call = scheduler.take, scheduler.finished, self.dispatch.codec.decode, self._only_call
         monotonic_ms = self.around.time.monotonic_ms
-        now, began, count = monotonic_ms(), loop.time(), 0
-        while (entry := take(now)) is not None:
+        began, count = loop.time(), 0
+        retries = self.lanes[1:]
+        while True:
+            now = monotonic_ms()  # each time: the handler before may have waited for an hour
+            entry = take(now)
+            if entry is None:
+                break
+            worker.entries = (entry,)
+            worker.since_ms = now
             data = entry.raw.value()
-            worker.entries, worker.since_ms = (entry,), now
             if data is None:
                 await self._handle_safely(worker, self.main, (entry,))
             else:
@@ -227,16 +233,16 @@ class HandlerRuntime:
                     counts.handled += 1
                     if not finished(entry):
                         counts.dropped += 1
-            worker.entries = ()
             count += 1
+            if retries and any(lane.scheduler.ready_count(now) for lane in retries):
+                break  # those have their turn, however long the queue is here
             if not count % _LOOK_EVERY:
-                now = monotonic_ms()
-                if any(lane.scheduler.ready_count(now) for lane in self.lanes[1:]):
-                    return  # those have their turn, however long the queue is here
+                worker.entries = ()
                 if loop.time() - began > _SLICE_S:
                     self.on_idle()  # not yet, but there is room by now
                     await asyncio.sleep(0)
                     began = loop.time()
+        worker.entries = ()
 
     async def _work(self, worker: Worker) -> None:
         is_simple = self._is_simple()

@@ -106,13 +106,26 @@ class Scheduler:
         self.order = order
         self.limits = limits or Limits()
         self.parts: dict[Where, Part] = {}
-        self.held = 0
-        self.held_bytes = 0
-        self.running = 0
         self.is_stopping = False
         self._ready: deque[Entry] = deque()
         self._delayed: list[tuple[float, int, Entry]] = []
         self._number = 0  # keeps the heap stable, and entries uncompared
+
+    # How much there is. It is counted by partition: every record passes there, and few ask for the sum.
+
+    @property
+    def running(self) -> int:
+        """Entries that were taken, and have not been reported."""
+        return sum(part.running for part in self.parts.values())
+
+    @property
+    def held(self) -> int:
+        """Entries between their arrival and their end."""
+        return sum(len(part.unfinished) for part in self.parts.values())
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(part.bytes for part in self.parts.values())
 
     # Partitions come and go.
 
@@ -134,9 +147,6 @@ class Scheduler:
         if part is None:
             return []
         part.alive = False
-        self.held -= len(part.unfinished)
-        self.held_bytes -= part.bytes
-        self.running -= part.running
         self._ready = deque(entry for entry in self._ready if entry.part.alive)
         self._delayed = [item for item in self._delayed if item[2].part.alive]
         heapq.heapify(self._delayed)
@@ -179,8 +189,6 @@ class Scheduler:
                 ready.append(entry)
         part.next_offset = next_offset
         part.bytes += size
-        self.held += taken
-        self.held_bytes += size
         return taken
 
     def reached(self, where: Where, generation: int, offset: int) -> None:
@@ -209,7 +217,6 @@ class Scheduler:
             part = entry.part
             if part.alive and not part.draining:
                 part.running += 1
-                self.running += 1
                 return entry
         return None
 
@@ -223,7 +230,6 @@ class Scheduler:
             while behind and len(batch) < size and behind[0].due_ms <= now_ms:
                 batch.append(behind.popleft())
                 entry.part.running += 1
-                self.running += 1
         return batch
 
     def ready_count(self, now_ms: float) -> int:
@@ -256,13 +262,9 @@ class Scheduler:
         if not part.alive:
             return False
         part.running -= 1
-        self.running -= 1
         # `acknowledged` and `released`, written out: every record passes here.
         if part.unfinished.pop(entry.offset, None) is not None:
-            size = entry.size
-            part.bytes -= size
-            self.held -= 1
-            self.held_bytes -= size
+            part.bytes -= entry.size
         order = self.order
         lane = entry.key if order == "key" else _WHOLE_PARTITION if order == "partition" else None
         if lane is not None:
@@ -284,15 +286,12 @@ class Scheduler:
         if not part.alive or part.unfinished.pop(entry.offset, None) is None:
             return False
         part.bytes -= entry.size
-        self.held -= 1
-        self.held_bytes -= entry.size
         return True
 
     def returned(self, entry: Entry) -> None:
         """The handler ended, but somebody will acknowledge later: the lane goes on, the commit does not."""
         if entry.part.alive:
             entry.part.running -= 1
-            self.running -= 1
             self.released(entry)
 
     def released(self, entry: Entry) -> None:
@@ -312,7 +311,6 @@ class Scheduler:
         if not part.alive:
             return False
         part.running -= 1
-        self.running -= 1
         entry.due_ms = due_ms
         entry.parked = parked
         self._delay(entry)
@@ -326,7 +324,6 @@ class Scheduler:
             if not part.alive:
                 continue
             part.running -= 1
-            self.running -= 1
             if index in again:
                 entry.due_ms = again[index]
             else:
@@ -351,7 +348,6 @@ class Scheduler:
         """The handler was cancelled: the entry stays unfinished, and so does its lane."""
         if entry.part.alive:
             entry.part.running -= 1
-            self.running -= 1
 
     def _release(self, part: Part, lane: bytes) -> None:
         behind = part.lanes.pop(lane)
@@ -361,16 +357,20 @@ class Scheduler:
 
     # What to pause and to commit.
 
-    def is_full(self, part: Part) -> bool:
-        """Whether the partition should give no more records; it stays so until half of what counts is done."""
+    def is_full(self, part: Part, total: tuple[int, int] | None = None) -> bool:
+        """Whether the partition should give no more records; it stays so until half of what counts is done.
+
+        Who asks for many partitions says what is held in all, entries and bytes.
+        """
         limits = self.limits
+        held, held_bytes = total if total is not None else (self.held, self.held_bytes)
         factor = 0.5 if part.paused else 1.0
         return (
             self.is_stopping
             or part.draining
             or len(part.unfinished) >= limits.entries_per_partition * factor
-            or self.held >= limits.entries * factor
-            or self.held_bytes >= limits.bytes * factor
+            or held >= limits.entries * factor
+            or held_bytes >= limits.bytes * factor
             or self._has_full_map(part)
         )
 
