@@ -253,11 +253,12 @@ class ConsumerThread:
 
         return self.ask(begin)
 
-    def take_again(self, where: Where) -> Future[None]:
-        """Read one partition on as if it were assigned now; refused unless the group's generation is still ours."""
+    def take_again(self, where: Where, generation: int) -> Future[None]:
+        """Read one partition on as if it were assigned now, unless it was meanwhile; refused unless the group's own
+        generation is still ours."""
 
         def take(consumer: Consumer) -> None:
-            for start in self._starts([where]) if where in self._generations else ():
+            for start in self._starts([where]) if self._generations.get(where) == generation else ():
                 offset, metadata = self.committed([where]).get(where, (start.offset, _anchored(start)))
                 consumer.commit(offsets=_partitions({where: (offset, metadata or "")}), asynchronous=False)
                 self._jump(where, start.offset, start)

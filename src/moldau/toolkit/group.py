@@ -213,9 +213,9 @@ class Group:
             found |= {start.where: start for start in answer.result()}
         return list(found.values())
 
-    def take_again(self, where: Where) -> None:
+    def take_again(self, where: Where, generation: int) -> None:
         """Have a partition assigned anew, if the group says that it is ours."""
-        self._thread.take_again(where).add_done_callback(lambda done: done.exception())
+        self._thread.take_again(where, generation).add_done_callback(lambda done: done.exception())
 
     # Events from the thread.
 

@@ -103,10 +103,15 @@ class Database:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Call it in a transaction of its own."""
-        if self._async is not None and (self._url is None or self._plain is None):
+        if self._async is not None and self._plain is None:
             async with self._async.execution_options(**self._calm()).begin() as connection:
                 return await connection.run_sync(work)
+        self.prepare(is_async=False)
         return await asyncio.to_thread(self.run_here, work)
+
+    def prepare(self, *, is_async: bool) -> None:
+        """Make the engine now, in this thread: SQLAlchemy's registry of events is not made for two at once."""
+        _ = self.asynchronous if is_async else self.plain
 
     def run_here(self, work: Callable[[Connection], T]) -> T:
         """The same in this thread; blocks."""

@@ -152,7 +152,7 @@ class ExactlyOnce:
             self._asked[where] = now
             for group in self._app.groups:
                 if group.settings.name == self._group:
-                    group.take_again(where)
+                    group.take_again(where, message.generation)
 
     # Taking over.
 

@@ -100,6 +100,7 @@ def check(database: Database, spec: HandlerSpec, function: Function, name: str) 
     if not database.suits(is_async=function.is_async):
         kind, wanted = ("an async", "an AsyncEngine") if function.is_async else ("a plain", "an Engine")
         raise SetupError(f"{function.name} is {kind} function: give the {name} {wanted}, or a URL")
+    database.prepare(is_async=function.is_async)
 
 
 @dataclass(slots=True, frozen=True)
