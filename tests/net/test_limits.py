@@ -7,6 +7,8 @@ import errno
 import gc
 import logging
 import socket
+import struct
+import sys
 import tracemalloc
 
 import pytest
@@ -204,6 +206,16 @@ def test_without_ipv6_an_empty_host_means_every_ipv4_address(monkeypatch: pytest
     sock = bind("", 0, backlog=5, receive_buffer_bytes=65536)
     assert sock.family == socket.AF_INET
     sock.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not tell")
+def test_so_many_newcomers_may_wait() -> None:
+    sock = bind("127.0.0.1", 0, backlog=77, receive_buffer_bytes=-1)
+    try:
+        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        assert struct.unpack_from("I", told, 28) == (77,)  # of a listening socket, tcpi_sacked is how many
+    finally:
+        sock.close()
 
 
 def test_a_thousand_idle_connections_cost_little(run: Run) -> None:
