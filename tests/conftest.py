@@ -1,6 +1,12 @@
 """For all tests: property tests assert what happens, never how quickly. A loaded machine is no failure."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moldau")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and all processes they start: some are sent one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

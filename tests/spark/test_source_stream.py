@@ -377,7 +377,9 @@ def test_connections_that_brokers_closed_for_idleness_are_made_again_at_once(cap
 
 def is_closed(connection: Connection) -> bool:
     """Nothing was asked, so what there is to read is the end."""
-    return bool(select.select([connection._socket], [], [], 0)[0])
+    poll = select.poll()  # unlike select(), whatever the number of its descriptor is
+    poll.register(connection._socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def test_a_group_that_is_in_use_is_a_warning_and_no_more(
