@@ -1,6 +1,7 @@
 """The idempotent consumer: what is delivered again is not done again, whatever happens in between."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from sqlalchemy.pool import StaticPool
 
 from moldau.toolkit import App, FromHeader, FromKey, Message, Retry, SetupError, TestApp
 from moldau.toolkit.db import Store
+from moldau.toolkit.db.database import Database
 from moldau.toolkit.db.trouble import is_passing
 
 Name = Callable[[str], str]
@@ -357,3 +359,22 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
             Store(memory)
     with pytest.raises(SetupError, match="names no database"):
         Store("nonsense")
+
+
+def test_threads_that_ask_at_once_get_one_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one would be lost with a connection that is still open."""
+    made = []
+
+    def slowly(*arguments: Any, **named: Any) -> Any:
+        time.sleep(0.05)  # as long as the others need to ask
+        made.append(create_engine(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr("moldau.toolkit.db.database.create_engine", slowly)
+    database = Database(f"sqlite:///{tmp_path / 'one.db'}")
+    threads = [threading.Thread(target=lambda: database.plain) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert made == [database.plain]

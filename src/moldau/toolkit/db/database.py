@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ class Database:
         self._url: URL | None = None
         self._plain: Engine | None = None
         self._async: AsyncEngine | None = None
+        self._making = threading.Lock()  # of two engines made by two threads at once, one would be lost, still open
         match engine:
             case Engine():
                 self._plain = engine
@@ -76,19 +78,22 @@ class Database:
 
     @property
     def plain(self) -> Engine:
-        if self._plain is None:
-            assert self._url is not None
-            self._plain = create_engine(self._url, connect_args=self._connect_args(), pool_pre_ping=True)
-            _tune(self._plain)
-        return self._plain
+        with self._making:
+            if self._plain is None:
+                assert self._url is not None
+                made = create_engine(self._url, connect_args=self._connect_args(), pool_pre_ping=True)
+                _tune(made)
+                self._plain = made
+            return self._plain
 
     @property
     def asynchronous(self) -> AsyncEngine:
-        if self._async is None:
-            assert self._url is not None
-            driver = _ASYNC_DRIVERS.get(self._url.get_backend_name(), self._url.drivername)
-            self._async = self._made_async(self._url.set(drivername=driver))
-        return self._async
+        with self._making:
+            if self._async is None:
+                assert self._url is not None
+                driver = _ASYNC_DRIVERS.get(self._url.get_backend_name(), self._url.drivername)
+                self._async = self._made_async(self._url.set(drivername=driver))
+            return self._async
 
     def _made_async(self, url: URL) -> AsyncEngine:
         try:
