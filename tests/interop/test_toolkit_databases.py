@@ -42,6 +42,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_whole_suite_on_apache_kafka(apache_kafka: ApacheKafka, database: str) -> None:
     environment = os.environ | {"TOOLKIT_BOOTSTRAP": apache_kafka.bootstrap_servers, "TOOLKIT_DATABASE": database}
