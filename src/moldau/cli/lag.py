@@ -63,7 +63,7 @@ def _watch(measure: Callable[[], list[PartitionLag]], every: float) -> None:
             while True:
                 _try(lambda: _show(measure()))
                 sys.stdout.flush()
-                time.sleep(every)
+                time.sleep(every)  # what --every says
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 _try(lambda: live.update(_table(measure()), refresh=True))

@@ -77,7 +77,7 @@ def _wait(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(otherwise())
-        time.sleep(0.1)
+        time.sleep(0.1)  # other processes do the work: they can only be looked at
 
 
 def show(address: str, folder: Path, console: Console) -> None:

@@ -21,6 +21,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.quorum.appends import QuorumAppends
+from moldau.broker.quorum.control_records import leader_change_records, voter_records
 from moldau.broker.quorum.errors import LostHistory, QuorumStopped
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum.settings import (
@@ -34,7 +35,7 @@ from moldau.broker.quorum.settings import (
     raft_settings,
     voters_of,
 )
-from moldau.broker.quorum.snapshot_files import CorruptSnapshot, voters_record
+from moldau.broker.quorum.snapshot_files import CorruptSnapshot
 from moldau.broker.quorum.snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController
@@ -68,8 +69,7 @@ from moldau.raft.leader import Leader
 from moldau.raft.roles import NEVER
 from moldau.raft.voters import Voter
 from moldau.records import BatchBuilder, ControlType, build_control_batch
-from moldau.wire import ZERO_UUID, Message, encode
-from moldau.wire import messages as m
+from moldau.wire import ZERO_UUID, Message
 from moldau.wire.internal import encode_metadata_record
 
 if TYPE_CHECKING:
@@ -312,10 +312,7 @@ class MetadataQuorum:
 
     def append_voters(self, voters: VoterSet, *, kraft_version: int | None = None) -> asyncio.Future[None]:
         """Another set of voters, which counts at once; the future is done when it is committed."""
-        records = [(ControlType.KRAFT_VOTERS, encode(voters_record(voters), 0))]
-        if kraft_version is not None:
-            level = m.KRaftVersionRecord(kraft_version=kraft_version)
-            records.insert(0, (ControlType.KRAFT_VERSION, encode(level, 0)))
+        records = voter_records(voters, kraft_version)
         offset = self.append_control(records)
         done = self._appends.add_control(offset)
         self._after_append()
@@ -476,19 +473,7 @@ class MetadataQuorum:
         asyncio.get_running_loop().call_later(_FOUNDING_WARNING_SECONDS * 6, self._warn_of_founding)
 
     def _append_leader_change(self, effect: AppendLeaderChange) -> None:
-        version = 1 if self.kraft_version > 0 else 0
-        change = m.LeaderChangeMessage(
-            version=version,
-            leader_id=self._me.id,
-            voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.voters],
-            granting_voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in effect.granting],
-        )
-        records = [(ControlType.LEADER_CHANGE, encode(change, version))]
-        history = self.files.history
-        if version > 0 and history.latest_offset < 0:
-            # The voters are known from the snapshot the quorum was founded with, which only its founders have.
-            records.append((ControlType.KRAFT_VERSION, encode(m.KRaftVersionRecord(kraft_version=version), 0)))
-            records.append((ControlType.KRAFT_VOTERS, encode(voters_record(history.latest), 0)))
+        records = leader_change_records(self._me, effect, self.files.history)
         self.append_control(records)
 
     def _append_followed(self, records: bytes | memoryview, epoch: int) -> None:

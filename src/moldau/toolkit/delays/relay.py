@@ -95,17 +95,11 @@ class DelayRelay:
     def until_idle(self, seconds: float) -> bool:
         """Wait until everything asked for by now is known and everything due by now is sent. False: not in time."""
         deadline = time.monotonic() + seconds
-        while not (self.is_ready and self.owned):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_SOON_S)  # nobody calls; it is a matter of moments
+        if not _wait_until(lambda: self.is_ready and bool(self.owned), deadline):
+            return False
         with self._lock:
             asked = [(worker, worker.ask()) for worker in self._workers.values()]
-        while not all(worker.has_answered(question) for worker, question in asked):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_SOON_S)
-        return True
+        return _wait_until(lambda: all(worker.has_answered(question) for worker, question in asked), deadline)
 
     def counts(self) -> DelayCounts:
         found = DelayCounts()
@@ -234,3 +228,11 @@ class DelayRelay:
             with contextlib.suppress(KafkaException, TimeoutError):
                 for future in admin.delete_records(wanted).values():
                     future.result(_STOP_S)
+
+
+def _wait_until(condition: Callable[[], bool], deadline: float) -> bool:
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_SOON_S)  # the workers' threads call nobody; it is a matter of moments
+    return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.wire import ErrorCode
@@ -30,3 +31,23 @@ def replica(broker: HasReplicas, topic: str, index: int, current_leader_epoch: i
     if leader_only and not partition.is_leader:
         raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition
+
+
+class _Answered(Protocol):
+    """A topic of an answer, with what became of each partition."""
+
+    name: str
+    partitions: list[Any]
+
+
+A = TypeVar("A", bound=_Answered)
+
+
+def add_refused(answered: list[A], refused: Iterable[A]) -> None:
+    """Put together again what was answered by somebody else and what was refused before anybody was asked."""
+    by_name = {topic.name: topic for topic in answered}
+    for topic in refused:
+        if topic.name in by_name:
+            by_name[topic.name].partitions += topic.partitions
+        else:
+            answered.append(topic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.handlers.common import add_refused
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
@@ -46,12 +47,7 @@ def handle(broker: Needs, call: Call, request: m.OffsetCommitRequest) -> None:
 
     def answer(response: Message) -> None:
         told = cast("m.OffsetCommitResponse", response)
-        by_name = {topic.name: topic for topic in told.topics}
-        for topic in refused:
-            if topic.name in by_name:
-                by_name[topic.name].partitions += topic.partitions
-            else:
-                told.topics.append(topic)
+        add_refused(told.topics, refused)
         call.respond(told)
 
     broker.groups.handle(call, request.group_id, request, answer)

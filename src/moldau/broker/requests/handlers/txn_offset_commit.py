@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
 from moldau.broker.coordinators.txn_verification import Verified, Writer, verify
+from moldau.broker.requests.handlers.common import add_refused
 from moldau.groups import refusal
 from moldau.transactions import TopicPartition
 from moldau.transactions.verification import txn_offset_commit_error, txn_offset_commit_operation
@@ -39,12 +40,7 @@ def handle(broker: Needs, call: Call, request: m.TxnOffsetCommitRequest) -> None
 
     def answer(response: Message) -> None:
         told = cast("m.TxnOffsetCommitResponse", response)
-        by_name = {topic.name: topic for topic in told.topics}
-        for topic in refused:
-            if topic.name in by_name:
-                by_name[topic.name].partitions += topic.partitions
-            else:
-                told.topics.append(topic)
+        add_refused(told.topics, refused)
         call.respond(told)
 
     if not request.topics:
