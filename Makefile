@@ -72,7 +72,7 @@ bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchma
 lock: ## renew requirements/*.lock from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install --quiet uv
 	$(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--group dev --group bench pyproject.toml -o requirements/dev.lock
+		--group dev --group docs --group bench pyproject.toml -o requirements/dev.lock
 
 clean: ## remove everything the targets made
 	rm -rf $(VENV) build dist .coverage* .mypy_cache .ruff_cache .hypothesis .import_linter_cache moldau-data
