@@ -3,17 +3,21 @@
 from dataclasses import dataclass
 
 from moldau.seams.network import Connection, Payload, ResponseSlot
+from moldau.security.principal import ANONYMOUS, Principal
 from moldau.wire import Api, Message, encode
 from moldau.wire.headers import encode_response_header
 
-ANONYMOUS = "User:ANONYMOUS"
+PLAINTEXT = "PLAINTEXT"
 
 
 @dataclass(slots=True)
 class Session:
-    """What the broker remembers about a connection."""
+    """What the broker remembers about a connection: who it belongs to, and where it came in."""
 
-    principal: str = ANONYMOUS
+    principal: Principal = ANONYMOUS
+    client_address: str = ""
+    listener_name: str = ""
+    security_protocol: str = PLAINTEXT
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
 
@@ -46,13 +50,13 @@ class Call:
         return session
 
     @property
-    def principal(self) -> str:
+    def principal(self) -> Principal:
         return self.session.principal
 
     @property
     def client_host(self) -> str:
         """As Kafka writes it into group metadata and audit logs."""
-        return "/" + self.connection.peer_host
+        return "/" + self.session.client_address
 
     def respond(self, response: Message) -> None:
         self.respond_payload([encode(response, self.version)])

@@ -163,7 +163,7 @@ class GroupCoordinator:
             return
         self._next_request_id += 1
         context = RequestContext(
-            self._next_request_id, call.version, call.client_id or "", call.client_host, call.principal
+            self._next_request_id, call.version, call.client_id or "", call.client_host, str(call.principal)
         )
         shard.requests[context.request_id] = _Request(request, answer, call)
         shard.run(partial(shard.state.handle, request, context, self.now()), guard)

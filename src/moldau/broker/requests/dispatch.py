@@ -20,7 +20,7 @@ from sys import getrefcount
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.broker.calls import Call, Session
+from moldau.broker.calls import PLAINTEXT, Call, Session
 from moldau.broker.requests.forwarding import FORWARDED, carry_out
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
@@ -69,7 +69,12 @@ class Dispatcher:
                 connection.resume_dispatch()
 
     def on_connect(self, connection: Connection) -> None:
-        connection.context = Session()
+        name = connection.listener_name
+        connection.context = Session(
+            client_address=connection.peer_host,
+            listener_name=name,
+            security_protocol=self._broker.config.listener_protocols.get(name, PLAINTEXT),
+        )
         if self._waiting is not None:
             connection.pause_dispatch()
             self._waiting.append(connection)

@@ -100,9 +100,9 @@ async def _forward(broker: Needs, call: Call, frame: bytes, timeout_ms: float) -
     endpoint = broker.metadata_log.leader_endpoint()
     if endpoint is None or broker.metadata_log.leader_id == broker.node_id:
         return None  # nobody, or soon this node itself
-    kind, _, name = call.principal.partition(":")
-    principal = encode_value(m.DefaultPrincipalData(kind, name, False), 0)
-    envelope = m.EnvelopeRequest(frame, principal, _address_bytes(call.connection.peer_host))
+    who = call.principal
+    principal = encode_value(m.DefaultPrincipalData(who.type, who.name, who.token_authenticated), 0)
+    envelope = m.EnvelopeRequest(frame, principal, _address_bytes(call.session.client_address))
     try:
         response: m.EnvelopeResponse = await broker.channels.call(
             *endpoint, envelope, timeout_ms=timeout_ms, lane="forwarding"

@@ -16,7 +16,7 @@ _OWNERS = 3  # from this version on, a token may be asked for in somebody else's
 
 
 def handle(_broker: object, call: Call, request: m.CreateDelegationTokenRequest) -> m.CreateDelegationTokenResponse:
-    kind, _, name = call.principal.partition(":")
+    kind, name = call.principal.type, call.principal.name
     owner = kind, name
     if call.version >= _OWNERS and request.owner_principal_name:
         owner = request.owner_principal_type or "", request.owner_principal_name

@@ -7,13 +7,15 @@ the client, not of the broker that forwards.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
-from moldau.broker.calls import ANONYMOUS, Call, Session
+from moldau.broker.calls import Call
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
 from moldau.broker.requests.registry import served_on
 from moldau.controller.errors import NotController
 from moldau.seams.network import Connection, Payload
+from moldau.security.principal import ANONYMOUS, Principal
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_request_header, peek_api
@@ -23,10 +25,10 @@ from moldau.wire.internal import decode_value
 class _Client:
     """The connection a forwarded call seems to come over: the client's, behind the broker's."""
 
-    def __init__(self, outer: Connection, host: str, principal: str) -> None:
-        self._outer = outer
+    def __init__(self, outer: Call, host: str, principal: Principal) -> None:
+        self._outer = outer.connection
         self.peer_host = host
-        self.context = Session(principal)
+        self.context = replace(outer.session, principal=principal, client_address=host)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)
@@ -59,7 +61,7 @@ async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.En
             return _refused(ErrorCode.UNSUPPORTED_VERSION)
         header, position = decode_request_header(frame, flexible=version in served.api.flexible)
         command = decode_request(served.api.request, version, frame[position:])
-        client = _Client(call.connection, address_text(request.client_host_address), _principal(request))
+        client = _Client(call, address_text(request.client_host_address), _principal(request))
     except MalformedFrame:
         return _refused(ErrorCode.INVALID_REQUEST)
     slot = _Captured()
@@ -76,11 +78,11 @@ async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.En
     return _refused(ErrorCode.UNKNOWN_SERVER_ERROR) if data is None else m.EnvelopeResponse(data)
 
 
-def _principal(request: m.EnvelopeRequest) -> str:
+def _principal(request: m.EnvelopeRequest) -> Principal:
     if request.request_principal is None:
         return ANONYMOUS
     data = decode_value(m.DefaultPrincipalData, request.request_principal)
-    return f"{data.type}:{data.name}"
+    return Principal(data.type, data.name, data.token_authenticated)
 
 
 def _refused(code: ErrorCode) -> m.EnvelopeResponse:
