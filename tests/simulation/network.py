@@ -256,6 +256,8 @@ class SimServerConnection:
         assert self._paused >= 0
         self._schedule()
 
+    def limit_frames(self, max_bytes: int | None) -> None: ...
+
     def mute_until(self, deadline_ms: float) -> None:
         self._muted_until_s = max(self._muted_until_s, deadline_ms / 1000)
 
@@ -340,6 +342,8 @@ class SimListener:
         self.handler = handler
         self.process = current_process.get()
         self._fabric = fabric
+
+    def renew_tls(self, context: object) -> None: ...
 
     async def close(self) -> None:
         self._fabric.listeners.pop((self.host, self.port), None)

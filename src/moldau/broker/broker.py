@@ -21,13 +21,14 @@ from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.dirs.log_manager import LogManager
 from moldau.seams import Clock, Random
 from moldau.seams.network import Connection, Network
+from moldau.security.audit import Audit
 from moldau.timers.purgatory import Purgatory
 from moldau.timers.turns import Slices, Turns
 from moldau.timers.wheel import TimingWheel
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.channels import Channels
+    from moldau.broker.channels import Channels, PeerSecurity
     from moldau.broker.controller.channel import ControllerChannel
     from moldau.broker.controller.local import LocalController
     from moldau.broker.coordinators.groups import GroupCoordinator
@@ -75,7 +76,11 @@ class Broker:
     _producer_ids: ProducerIds | None = None
     _remote_coordinators: RemoteCoordinators | None = None
     _telemetry: Telemetry | None = None
+    # How the listeners of other nodes are to be talked to; None as it is.
+    to_brokers: PeerSecurity | None = None
+    to_controllers: PeerSecurity | None = None
     _channels: Channels | None = None
+    _controller_channels: Channels | None = None
     _image_changed: asyncio.Future[None] | None = None
     # An acks=all Produce waits here for the high watermark, a Fetch for `fetch.min.bytes`.
     produce_purgatory: Purgatory = field(init=False)
@@ -89,6 +94,7 @@ class Broker:
     long_fetch: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Requests that are carried out over several turns of the loop.
     under_way: set[asyncio.Task[None]] = field(default_factory=set)
+    audit: Audit = field(init=False)
     # Called when a connection is gone, by whoever waits on its behalf.
     disconnect_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
 
@@ -96,6 +102,7 @@ class Broker:
         self.produce_purgatory = Purgatory("produce", self.wheel)
         self.fetch_purgatory = Purgatory("fetch", self.wheel)
         self.turns = Turns(self.loop, self.clock.monotonic_ms)
+        self.audit = Audit(self.clock.monotonic_ms)
 
     def go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         """Carry a request out over several turns of the loop. Nothing of its connection may overtake it."""
@@ -124,16 +131,28 @@ class Broker:
 
     @property
     def channels(self) -> Channels:
-        """To the other nodes."""
+        """To the other brokers."""
         if self._channels is None:
             from moldau.broker.channels import Channels
 
-            self._channels = Channels(self.network, f"node-{self.node_id}")
+            self._channels = Channels(self.network, f"node-{self.node_id}", security=self.to_brokers)
         return self._channels
 
+    @property
+    def controller_channels(self) -> Channels:
+        """To the controllers: the same, unless their listener is secured in another way."""
+        if self.to_controllers is self.to_brokers:
+            return self.channels
+        if self._controller_channels is None:
+            from moldau.broker.channels import Channels
+
+            self._controller_channels = Channels(self.network, f"node-{self.node_id}", security=self.to_controllers)
+        return self._controller_channels
+
     async def close_channels(self) -> None:
-        if self._channels is not None:
-            await self._channels.close()
+        for each in (self._channels, self._controller_channels):
+            if each is not None:
+                await each.close()
 
     @property
     def groups(self) -> GroupCoordinator:

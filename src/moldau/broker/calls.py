@@ -1,11 +1,18 @@
 """One request on its way through the broker: where it came from, what it is, and how it is answered."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from moldau.seams.network import Connection, Payload, ResponseSlot
 from moldau.security.principal import ANONYMOUS, Principal
 from moldau.wire import Api, Message, encode
 from moldau.wire.headers import encode_response_header
+
+if TYPE_CHECKING:
+    from moldau.security.sasl.authenticator import SaslAuthenticator
+    from moldau.timers.wheel import TimerHandle
 
 PLAINTEXT = "PLAINTEXT"
 
@@ -18,6 +25,9 @@ class Session:
     client_address: str = ""
     listener_name: str = ""
     security_protocol: str = PLAINTEXT
+    sasl: SaslAuthenticator | None = None
+    """How far it is with proving who it is; None on listeners without SASL."""
+    login_deadline: TimerHandle | None = None
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
 

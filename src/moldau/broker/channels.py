@@ -4,7 +4,8 @@
 
 Requests leave in call order and are answered in it. Because a peer answers in order too, a Fetch that waits for data
 would hold up everything behind it: Fetch has a connection of its own per peer, and whoever needs another one names a
-`lane`. The peer's versions are asked once per connection, and the newest one both sides know is used.
+`lane`. The peer's versions are asked once per connection, and the newest one both sides know is used. If the peers'
+listener wants it, connections are TLS and this node logs in.
 
 Nothing is sent twice: whoever calls decides whether a request may be repeated after Disconnected or RequestTimedOut.
 """
@@ -12,7 +13,9 @@ Nothing is sent twice: whoever calls decides whether a request may be repeated a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.supervision import begin
@@ -28,7 +31,11 @@ from moldau.wire.served import UNSUPPORTED, decode_served
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from moldau.security.sasl.client import Credentials
+
+_log = logging.getLogger(__name__)
 _FETCH = 1
+_SESSION_USED = 0.85  # of a session's lifetime; then a new connection is made when nothing is under way
 _WAITING_MAX = 500  # per connection: more means that nobody awaits what he asked for
 _KEPT_MAX = 64  # connections; beyond that, closed ones of peers that moved away are forgotten
 _BACKOFF_MS_MIN, _BACKOFF_MS_MAX = 50.0, 1_000.0
@@ -41,13 +48,21 @@ class UnsupportedVersion(Exception):
     """The peer does not serve the API, or no version of it that this node speaks. It is newer or older by too much."""
 
 
+@dataclass(slots=True, frozen=True)
+class PeerSecurity:
+    """How the peers' listener wants to be talked to. Asked for each connection: certificates are renewed."""
+
+    tls: Callable[[], SSLContext] | None = None
+    credentials: Callable[[], Credentials] | None = None
+
+
 class Channels:
     """Belongs to the event loop. Lanes never share a connection."""
 
-    def __init__(self, network: Network, client_id: str, *, tls: SSLContext | None = None) -> None:
+    def __init__(self, network: Network, client_id: str, *, security: PeerSecurity | None = None) -> None:
         self._network = network
         self._client_id = client_id
-        self._tls = tls
+        self._security = security or PeerSecurity()
         self._channels: dict[tuple[str, int, str], _Channel] = {}
         self._is_closed = False
 
@@ -106,19 +121,21 @@ class Channels:
         if found is None:
             if len(self._channels) >= _KEPT_MAX:
                 self._channels = {where: each for where, each in self._channels.items() if each.is_in_use}
-            found = self._channels[key] = _Channel(self._network, self._client_id, key[0], key[1], self._tls)
+            found = self._channels[key] = _Channel(self._network, self._client_id, key[0], key[1], self._security)
         return found
 
 
 class _Channel:
     """One peer, one lane: at most one connection at a time."""
 
-    def __init__(self, network: Network, client_id: str, host: str, port: int, tls: SSLContext | None) -> None:
+    def __init__(self, network: Network, client_id: str, host: str, port: int, security: PeerSecurity) -> None:
         self._network = network
         self._client_id = client_id
         self._host = host
         self._port = port
-        self._tls = tls
+        self._security = security
+        self._session_until: float | None = None  # of the loop's time
+        self._is_refused = False
         self._connection: ClientConnection | None = None
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._versions: Mapping[int, Versions] = {}
@@ -135,7 +152,15 @@ class _Channel:
     def open_connection(self) -> ClientConnection | None:
         """The connection there is."""
         connection = self._connection
-        return None if connection is None or connection.is_closed else connection
+        if connection is None or connection.is_closed:
+            return None
+        if self._session_until is not None and self.waiting <= 1 and self._loop_time() >= self._session_until:
+            self.drop()  # only the caller needs it, and the peer would end it soon
+            return None
+        return connection
+
+    def _loop_time(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def connection(self, timeout_ms: float) -> ClientConnection:
         """The connection there is, or a new one; several who ask meanwhile share the attempt."""
@@ -171,10 +196,11 @@ class _Channel:
             await asyncio.sleep(pause)
         connection: ClientConnection | None = None
         try:
-            connection = await self._network.connect(
-                self._host, self._port, tls=self._tls, timeout_ms=_CONNECT_TIMEOUT_MS
-            )
+            tls = None if self._security.tls is None else self._security.tls()
+            connection = await self._network.connect(self._host, self._port, tls=tls, timeout_ms=_CONNECT_TIMEOUT_MS)
             await self._learn_versions(connection)
+            if self._security.credentials is not None:
+                await self._log_in(connection, self._security.credentials())
         except BaseException:
             backoff_ms = min(_BACKOFF_MS_MAX, _BACKOFF_MS_MIN * 2**self._failures)
             self._failures = min(self._failures + 1, 10)
@@ -195,6 +221,40 @@ class _Channel:
                 f"{self._host}:{self._port} does not tell its versions: {ErrorCode(answer.error_code).name}"
             )
         self._versions = answer.versions
+
+    async def _log_in(self, connection: ClientConnection, credentials: Credentials) -> None:
+        from moldau.security.sasl.client import LoginRefused, exchange
+
+        async def send(request: Message) -> Any:
+            return await self.ask(connection, request, _CONNECT_TIMEOUT_MS, None)
+
+        answer = await send(m.SaslHandshakeRequest(credentials.mechanism))
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms) or "none"
+            raise self._refused(f"it does not take {credentials.mechanism}; it takes: {offered}")
+        steps = exchange(credentials)
+        try:
+            token = next(steps)
+            while True:
+                answer = await send(m.SaslAuthenticateRequest(token))
+                if answer.error_code:
+                    raise self._refused(f"it refused {credentials.username!r}: {answer.error_message}")
+                token = steps.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            pass
+        except LoginRefused as error:
+            raise self._refused(str(error)) from error
+        lifetime_ms: int = answer.session_lifetime_ms
+        self._session_until = self._loop_time() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms else None
+        self._is_refused = False
+
+    def _refused(self, reason: str) -> Disconnected:
+        """Said once, and again when it changes from well to ill."""
+        text = f"cannot log in at {self._host}:{self._port}: {reason}"
+        if not self._is_refused:
+            self._is_refused = True
+            _log.error("%s", text)
+        return Disconnected(text)
 
     async def ask(self, connection: ClientConnection, request: Message, timeout_ms: float, version: int | None) -> Any:
         api = apis()[request.number]
@@ -243,4 +303,4 @@ async def _close(connection: ClientConnection) -> None:
     await connection.close()
 
 
-__all__ = ["Channels", "Disconnected", "RequestTimedOut", "UnsupportedVersion"]
+__all__ = ["Channels", "Disconnected", "PeerSecurity", "RequestTimedOut", "UnsupportedVersion"]

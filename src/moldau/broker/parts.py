@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from moldau.controller.image import ClusterImage
     from moldau.log.dirs.log_manager import LogManager
     from moldau.seams import Clock, Random
+    from moldau.security.audit import Audit
     from moldau.timers.purgatory import Purgatory
     from moldau.timers.turns import Slices, Turns
     from moldau.timers.wheel import TimingWheel
@@ -58,6 +59,12 @@ class HasTime(Protocol):
     def clock(self) -> Clock: ...
     @property
     def wheel(self) -> TimingWheel: ...
+
+
+class HasAudit(Protocol):
+    @property
+    def audit(self) -> Audit:
+        """Where logins, refusals and changes of security are written down."""
 
 
 class HasRandom(Protocol):
@@ -118,6 +125,8 @@ class HasPeers(Protocol):
 
     @property
     def channels(self) -> Channels: ...
+    @property
+    def controller_channels(self) -> Channels: ...
 
     def endpoint_of(self, node_id: int) -> tuple[str, int] | None:
         """Where brokers reach that broker; None if it is not registered."""

@@ -203,6 +203,10 @@ class ServerConnection:
         else:
             self._release(linger=False)
 
+    def limit_frames(self, max_bytes: int | None) -> None:
+        longest = self._reactor.settings.max_frame_bytes
+        self._reader.max_frame_bytes = longest if max_bytes is None else min(longest, max_bytes)
+
     def mute_until(self, deadline_ms: float) -> None:
         if self._muted & _CLOSING:
             return
@@ -587,21 +591,23 @@ class ServerConnection:
         settings = self._reactor.settings
         now_ms = self._reactor.now_ms()
         next_ms = now_ms + min(settings.max_idle_ms, settings.max_stall_ms, settings.max_silence_ms)
+        stall_ms = settings.max_stall_ms
         is_listening = not self._muted and not self._resume_is_scheduled
         stalled_since = None
         what = ""
         if self._handshaking is not None:
             stalled_since, what = self._last_active_ms, "the TLS handshake"
+            stall_ms = min(stall_ms, settings.max_handshake_ms)
         elif self._write_blocked_since_ms is not None:
             stalled_since, what = self._write_blocked_since_ms, "a response"
         elif is_listening and self._reader.unfinished_since_ms is not None:
             stalled_since, what = self._reader.unfinished_since_ms, "a request"
         if stalled_since is not None:
-            if now_ms >= stalled_since + settings.max_stall_ms:
+            if now_ms >= stalled_since + stall_ms:
                 self._counters.stalled_closed += 1
-                self.abort(f"{what} was not finished within {settings.max_stall_ms:.0f} ms")
+                self.abort(f"{what} was not finished within {stall_ms:.0f} ms")
                 return
-            next_ms = min(next_ms, stalled_since + settings.max_stall_ms)
+            next_ms = min(next_ms, stalled_since + stall_ms)
             if what == "a request":
                 if now_ms >= self._last_active_ms + settings.max_silence_ms:
                     self._counters.stalled_closed += 1

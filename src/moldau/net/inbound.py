@@ -44,10 +44,10 @@ class FrameReader:
         "_kept",
         "_large",
         "_mark",
-        "_max_frame_bytes",
         "_memory",
         "_need_bytes",
         "_proven_bytes",
+        "max_frame_bytes",
         "needs_memory",
         "unfinished_since_ms",
     )
@@ -56,7 +56,7 @@ class FrameReader:
         """`is_charged`: large frames count against the budget of `memory`, and wait for it."""
         self._memory = memory
         self._is_charged = is_charged
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._kept: bytearray | None = None
         self._large: LargeBuffer | None = None
         self._charged_bytes = 0
@@ -161,9 +161,9 @@ class FrameReader:
         position = 0
         while end - position >= 4:
             (length,) = _unpack_length(view, position)
-            if not 0 <= length <= self._max_frame_bytes:
+            if not 0 <= length <= self.max_frame_bytes:
                 raise BadFrame(
-                    f"a frame of {length} bytes was announced; at most {self._max_frame_bytes} are accepted "
+                    f"a frame of {length} bytes was announced; at most {self.max_frame_bytes} are accepted "
                     "(socket.request.max.bytes), or the peer does not speak Kafka's protocol or speaks TLS"
                 )
             start = position + 4

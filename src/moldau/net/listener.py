@@ -77,6 +77,9 @@ class Listener:
         self._is_closed = False
         self.resume()
 
+    def renew_tls(self, context: SSLContext) -> None:
+        self.tls = context
+
     async def close(self) -> None:
         self.close_now()
 

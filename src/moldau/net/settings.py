@@ -17,7 +17,9 @@ class NetSettings:
     max_idle_ms: float = 600_000
     """`connections.max.idle.ms`: close a connection on which nothing is in flight and nothing came."""
     max_stall_ms: float = 600_000
-    """Close a connection whose half-sent request or half-read response, or TLS handshake, does not get done."""
+    """Close a connection whose half-sent request or half-read response does not get done."""
+    max_handshake_ms: float = 30_000
+    """Close a connection whose TLS handshake does not get done: nobody knows yet who that is."""
     max_silence_ms: float = 30_000
     """Close a connection that began a request and then sent nothing more of it for so long: whoever sends it has given
     up by then, since `request.timeout.ms` of clients is the same."""

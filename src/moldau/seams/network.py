@@ -80,6 +80,9 @@ class Connection(Protocol):
     def close(self, reason: str, *, flush: bool = False) -> None:
         """Close. With `flush`, the responses completed so far leave first; unfinished slots are dropped either way."""
 
+    def limit_frames(self, max_bytes: int | None) -> None:
+        """Longer frames close the connection, from the next one on; None for the limit everybody has."""
+
     def mute_until(self, deadline_ms: float) -> None:
         """Take no more requests until then (quotas). Responses still leave. A later deadline wins."""
 
@@ -113,6 +116,9 @@ class Listener(Protocol):
     @property
     def port(self) -> int:
         """The port bound, also when 0 was asked for."""
+
+    def renew_tls(self, context: SSLContext) -> None:
+        """Connections from now on use these certificates."""
 
     async def close(self) -> None:
         """Accept no more connections; those open stay."""

@@ -19,14 +19,14 @@ from moldau.testing import Broker
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SAFE:SASL_PLAINTEXT",
                 "sasl.enabled.mechanisms": "PLAIN",
             },
-            r"SAFE \(SASL_PLAINTEXT\) for configuration listeners: .* PLAINTEXT listeners only",
+            r"listener\.name\.safe\.plain\.sasl\.jaas\.config must name the users of PLAIN",
         ),
         (
             {
                 "listeners": "PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:1",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SAFE:SSL",
             },
-            r"SAFE \(SSL\) for configuration listeners: .* PLAINTEXT listeners only",
+            r"ssl\.keystore\.location: a TLS listener needs a key",
         ),
     ],
 )

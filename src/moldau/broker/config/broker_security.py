@@ -10,7 +10,7 @@ broker refused
 sasl.client.callback.handler.class class null - medium static refused
     Java class. Moldau loads no Java classes.
 sasl.enabled.mechanisms list GSSAPI unique medium broker
-    SASL mechanisms of a listener. Moldau has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+    SASL mechanisms of a listener. Moldau has PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
 sasl.jaas.config password null - medium broker
     Users or credentials in JAAS format, usually given per listener and mechanism.
 sasl.kerberos.kinit.cmd string /usr/bin/kinit - medium broker ignored
@@ -55,10 +55,10 @@ sasl.server.max.receive.size int 524288 - medium static
     Largest SASL message before a client is authenticated.
 security.providers string null - low static refused
     Java class. Moldau loads no Java classes.
-ssl.allow.dn.changes boolean false - low static
-    Let a renewed certificate carry another distinguished name.
-ssl.allow.san.changes boolean false - low static
-    Let a renewed certificate drop subject alternative names.
+ssl.allow.dn.changes boolean false - low static ignored
+    Let a renewed certificate carry another distinguished name. Moldau takes a renewed certificate as it is.
+ssl.allow.san.changes boolean false - low static ignored
+    Let a renewed certificate drop subject alternative names. Moldau takes a renewed certificate as it is.
 ssl.cipher.suites list "" unique medium broker
     Cipher suites on offer; empty means the library's choice.
 ssl.client.auth string none {required,requested,none} medium broker
@@ -82,7 +82,7 @@ ssl.keystore.location string null - medium broker
 ssl.keystore.password password null - medium broker
     Password of that file.
 ssl.keystore.type string JKS - medium broker
-    Format of that file.
+    Format of that file: `PEM` or `PKCS12`; if not set, whatever the file is.
 ssl.principal.mapping.rules string DEFAULT - low static
     How a certificate's distinguished name becomes a user name.
 ssl.protocol string TLSv1.3 - medium broker ignored
@@ -100,7 +100,7 @@ ssl.truststore.location string null - medium broker
 ssl.truststore.password password null - medium broker
     Password of that file.
 ssl.truststore.type string JKS - medium broker
-    Format of that file.
+    Format of that file: `PEM` or `PKCS12`; if not set, whatever the file is.
 """
 
 OAUTH = """

@@ -72,7 +72,9 @@ class ControllerChannel:
         if endpoint is None:
             return None
         try:
-            response = await broker.channels.call(*endpoint, request, timeout_ms=timeout_ms, version=version, lane=lane)
+            response = await broker.controller_channels.call(
+                *endpoint, request, timeout_ms=timeout_ms, version=version, lane=lane
+            )
         except (Disconnected, RequestTimedOut):
             return None
         return None if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER else response

@@ -28,6 +28,7 @@ from moldau.broker.node.housekeeping import Housekeeping
 from moldau.broker.node.identity import adopt, find_cluster_id, known_cluster_id, refuse_other_cluster
 from moldau.broker.node.protection import refuse_missing_protection
 from moldau.broker.node.registration import BrokerLifecycle, clean_shutdown_epoch, register_controller
+from moldau.broker.node.security import NodeSecurity
 from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.broker.quorum.settings import founds_quorum, metadata_directory_id
 from moldau.broker.replicas.dir_moves import LogDirMoves
@@ -83,6 +84,7 @@ class Node:
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
         self._listeners: dict[str, Listener] = {}
+        self._security: NodeSecurity
         self._dispatchers: dict[ListenerKind, Dispatcher] = {}
         self._lifecycle: BrokerLifecycle | None = None
         self._registering: asyncio.Task[None] | None = None
@@ -123,6 +125,8 @@ class Node:
         self._logs = logs = self._log_manager()
         self._open_dirs(logs)
         self.broker = broker = self._new_broker(logs, network)
+        self._security = NodeSecurity(broker)
+        broker.to_brokers, broker.to_controllers = self._security.to_brokers(), self._security.to_controllers()
         await self._identify()
         metadata = broker.metadata_log = self._quorum()
         metadata.open()
@@ -250,7 +254,9 @@ class Node:
         cluster_id = known_cluster_id(dirs, config.node_id)
         if cluster_id is None:
             alone = founds_quorum(config)
-            cluster_id = uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.channels)
+            cluster_id = (
+                uuid_text(self.random.uuid()) if alone else await find_cluster_id(config, broker.controller_channels)
+            )
         else:
             for each in dirs:
                 if each.properties is None:
@@ -260,7 +266,7 @@ class Node:
                         each.path,
                     )
             if not config.standalone:
-                await refuse_other_cluster(config, broker.channels, cluster_id)
+                await refuse_other_cluster(config, broker.controller_channels, cluster_id)
         adopt(dirs, cluster_id, config.node_id, self.disk, self.random)
         broker.cluster_id = cluster_id
 
@@ -278,7 +284,7 @@ class Node:
             executor,
             cluster_id=broker.cluster_id,
             directory_id=metadata_directory_id(broker.logs, self.config),
-            channels=lambda: broker.channels,
+            channels=lambda: broker.controller_channels,
         )
 
     def _log_config_for(self, topic: str) -> LogConfig:
@@ -310,7 +316,11 @@ class Node:
             dispatcher = self._dispatchers[kind] = Dispatcher(broker, kind)
             for each in listeners:
                 host = each.host or "0.0.0.0"  # noqa: S104 - an empty host means all interfaces, as in Kafka
-                self._listeners[each.listener] = await network.listen(host, each.port, dispatcher, name=each.listener)
+                handler = self._security.handler(each, dispatcher)
+                tls = self._security.tls(each)
+                listener = await network.listen(host, each.port, handler, name=each.listener, tls=tls)
+                self._listeners[each.listener] = listener
+        self._security.watch(self._listeners)
         if reached := self._controller_endpoints():
             broker.metadata_log.set_endpoints([(each.listener, each.host or "", each.port) for each in reached])
         return [
@@ -365,6 +375,7 @@ class Node:
         self.broker.config = config
         self.broker.logs.settings = self._manager_settings(config)
         _set_limits(self._limits, config)
+        self._security.reload()
 
     async def stop(self) -> None:
         """Shut down cleanly: leaderships move away first, and the next start needs no recovery."""

@@ -68,6 +68,11 @@ class Dispatcher:
             if not connection.is_closed:
                 connection.resume_dispatch()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Nobody is served yet."""
+        return self._waiting is not None
+
     def on_connect(self, connection: Connection) -> None:
         name = connection.listener_name
         connection.context = Session(

@@ -104,7 +104,7 @@ async def _forward(broker: Needs, call: Call, frame: bytes, timeout_ms: float) -
     principal = encode_value(m.DefaultPrincipalData(who.type, who.name, who.token_authenticated), 0)
     envelope = m.EnvelopeRequest(frame, principal, _address_bytes(call.session.client_address))
     try:
-        response: m.EnvelopeResponse = await broker.channels.call(
+        response: m.EnvelopeResponse = await broker.controller_channels.call(
             *endpoint, envelope, timeout_ms=timeout_ms, lane="forwarding"
         )
     except (Disconnected, RequestTimedOut):

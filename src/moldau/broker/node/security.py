@@ -1,0 +1,208 @@
+"""How this node's listeners are protected, and how it proves itself to others: from the settings to what runs.
+
+Everything is made when the node starts: a certificate that cannot be read, or a listener nobody could log in at, stops
+it there. Later, a renewed certificate is taken when its file changes or its setting does; if it cannot be read, the
+former one stays, and that is said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from moldau.broker.channels import PeerSecurity
+from moldau.broker.config import BrokerConfig, Endpoint, InvalidConfig
+from moldau.seams.network import FrameHandler, Listener
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from moldau.broker.parts import HasAudit, HasConfig, HasLoop, HasTime
+    from moldau.broker.quorum.parts import HasQuorum
+    from moldau.broker.requests.dispatch import Dispatcher
+    from moldau.security.sasl.authenticator import MechanismOffer
+    from moldau.security.sasl.mechanism import ServerMechanism
+    from moldau.security.scram_users import ClusterUsers
+    from moldau.security.tls import TlsSettings
+
+    class Needs(HasAudit, HasConfig, HasLoop, HasTime, HasQuorum, Protocol):
+        """What this file may touch."""
+
+
+_log = logging.getLogger(__name__)
+_LOOK_MS = 10_000.0
+
+
+class NodeSecurity:
+    """Belongs to the event loop. Costs nothing on a node whose listeners are all plain."""
+
+    def __init__(self, broker: Needs) -> None:
+        self._broker = broker
+        self._contexts: dict[str, _Context] = {}  # of listeners
+        self._outgoing: dict[str, _Context] = {}  # towards those of others, by listener
+        self._listeners: Mapping[str, Listener] = {}
+        self._users: ClusterUsers | None = None
+
+    def tls(self, endpoint: Endpoint) -> SSLContext | None:
+        """The context of a listener. Raises InvalidConfig."""
+        if not endpoint.uses_tls:
+            return None
+        from moldau.security.tls import server_context
+
+        made = self._contexts[endpoint.listener] = _Context(server_context, self._tls_settings(endpoint.listener))
+        return made.context
+
+    def handler(self, endpoint: Endpoint, dispatcher: Dispatcher) -> FrameHandler:
+        """What stands in front of the dispatcher. Raises InvalidConfig."""
+        if endpoint.uses_sasl:
+            from moldau.broker.requests.authentication import SaslGate
+
+            offers = self._offers(self._broker.config, endpoint.listener)
+            return SaslGate(self._broker, dispatcher, lambda: offers)
+        if endpoint.uses_tls:
+            from moldau.broker.requests.authentication import TlsGate
+            from moldau.security.principal_mapping import PrincipalMapping
+
+            rules = str(self._broker.config.for_listener(endpoint.listener, "ssl.principal.mapping.rules"))
+            try:
+                return TlsGate(self._broker, dispatcher, PrincipalMapping(rules))
+            except ValueError as error:
+                raise InvalidConfig.for_value("ssl.principal.mapping.rules", rules, str(error)) from None
+        return dispatcher
+
+    def to_brokers(self) -> PeerSecurity | None:
+        """How other brokers want to be talked to; None if their listener is plain. Raises InvalidConfig."""
+        config = self._broker.config
+        if not config.is_broker or config.standalone:
+            return None
+        name = config.inter_broker_listener_name
+        return self._towards(name, config.get_str("sasl.mechanism.inter.broker.protocol"))
+
+    def to_controllers(self) -> PeerSecurity | None:
+        """The same for controllers."""
+        config = self._broker.config
+        if config.standalone or not config.controller_listener_names:
+            return None
+        name = config.controller_listener_names[0]
+        return self._towards(name, config.get_str("sasl.mechanism.controller.protocol"))
+
+    def watch(self, listeners: Mapping[str, Listener]) -> None:
+        """Look from time to time whether certificates were renewed."""
+        self._listeners = listeners
+        if self._contexts or self._outgoing:
+            self._look_again()
+
+    def reload(self) -> None:
+        """Settings changed, or files may have."""
+        for name, held in self._contexts.items():
+            if self._renew(name, held):
+                self._listeners[name].renew_tls(held.context)
+        for name, held in self._outgoing.items():
+            self._renew(name, held)
+
+    def _look_again(self) -> None:
+        broker = self._broker
+        broker.wheel.add(broker.clock.monotonic_ms() + _LOOK_MS, self._look_again)
+        self.reload()
+
+    def _renew(self, listener: str, held: _Context) -> bool:
+        from moldau.security.tls import TlsTrouble
+
+        try:
+            is_new = held.renew(self._tls_settings(listener))
+        except TlsTrouble as error:
+            _log.error("the certificate of listener %s cannot be renewed, so the former one stays: %s", listener, error)
+            return False
+        if is_new:
+            _log.warning("the certificate of listener %s was renewed: new connections use it", listener)
+        return is_new
+
+    def _tls_settings(self, listener: str) -> TlsSettings:
+        from moldau.broker.config.listener_security import tls_settings
+
+        return tls_settings(self._broker.config, listener)
+
+    def _towards(self, listener: str, mechanism: str) -> PeerSecurity | None:
+        config = self._broker.config
+        protocol = config.listener_protocols.get(listener, "PLAINTEXT")
+        if protocol == "PLAINTEXT":
+            return None
+        tls: Callable[[], SSLContext] | None = None
+        if protocol.endswith("SSL"):
+            from moldau.security.tls import client_context
+
+            held = self._outgoing[listener] = _Context(client_context, self._tls_settings(listener))
+
+            def tls() -> SSLContext:
+                return held.context
+
+        if not protocol.startswith("SASL_"):
+            return PeerSecurity(tls)
+        from moldau.broker.config.listener_security import own_credentials
+
+        credentials = own_credentials(config, listener, mechanism)
+        return PeerSecurity(tls, lambda: credentials)
+
+    def _offers(self, config: BrokerConfig, listener: str) -> dict[str, MechanismOffer]:
+        from moldau.broker.config.listener_security import enabled_mechanisms
+        from moldau.security.sasl.authenticator import MechanismOffer
+
+        offers = {}
+        for mechanism in enabled_mechanisms(config, listener):
+            longest = config.for_listener(listener, "connections.max.reauth.ms", mechanism)
+            assert isinstance(longest, int)
+            offers[mechanism] = MechanismOffer(self._beginning(config, listener, mechanism), longest)
+        return offers
+
+    def _beginning(self, config: BrokerConfig, listener: str, mechanism: str) -> Callable[[], ServerMechanism]:
+        from moldau.security.sasl.mechanism import PLAIN
+
+        if mechanism == PLAIN:
+            from moldau.broker.config.listener_security import plain_users
+            from moldau.security.sasl.plain import PlainServer
+
+            passwords = plain_users(config, listener)
+            return lambda: PlainServer(passwords)
+        from secrets import token_urlsafe
+
+        from moldau.security.sasl.scram import ScramServer
+
+        users = self._cluster_users(config)
+        return lambda: ScramServer(mechanism, users, lambda: token_urlsafe(24))
+
+    def _cluster_users(self, config: BrokerConfig) -> ClusterUsers:
+        if self._users is None:
+            from moldau.security.scram_users import ClusterUsers
+
+            broker = self._broker
+            self._users = ClusterUsers(
+                lambda: broker.metadata_log.committed, config.get_str_or_none("delegation.token.secret.key")
+            )
+        return self._users
+
+
+class _Context:
+    """A TLS context, and what it was made of."""
+
+    def __init__(self, make: Callable[[TlsSettings], SSLContext], settings: TlsSettings) -> None:
+        from moldau.security.tls import TlsTrouble, file_stamps
+
+        self._make = make
+        self._settings = settings
+        self._stamps = file_stamps(settings)
+        try:
+            self.context = make(settings)
+        except TlsTrouble as error:
+            raise InvalidConfig(f"Cannot use {error.setting}: {error.problem}", error.setting) from None
+
+    def renew(self, settings: TlsSettings) -> bool:
+        """Whether there is a new one. Raises TlsTrouble, and says it once per change."""
+        from moldau.security.tls import file_stamps
+
+        stamps = file_stamps(settings)
+        if settings == self._settings and stamps == self._stamps:
+            return False
+        self._settings, self._stamps = settings, stamps
+        self.context = self._make(settings)
+        return True

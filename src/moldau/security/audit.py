@@ -1,0 +1,95 @@
+"""The audit log: who logged in, who was refused, who changed what. One line of JSON each, on the logger `moldau.audit`.
+
+    {"event": "authentication", "outcome": "failed", "principal": "User:eve", "address": "10.0.0.7", …}
+
+Invariants
+- Whatever a client sends stays inside its field: JSON escapes line breaks, quotes and everything beyond ASCII, and long
+  values are cut.
+- No secret is ever given to this module.
+- Clients cannot fill the disk: beyond `RATE_PER_SECOND` lines of one kind, lines are counted instead, and the next one
+  says how many there were.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from moldau.security.principal import Principal
+
+_log = logging.getLogger("moldau.audit")
+RATE_PER_SECOND = 100.0
+BURST = 1_000.0
+_VALUE_MAX = 256
+
+
+class Audit:
+    """Belongs to the event loop. `now_ms` is the monotonic clock."""
+
+    def __init__(self, now_ms: Callable[[], float]) -> None:
+        self._now_ms = now_ms
+        self._buckets: dict[str, _Bucket] = {}
+
+    def authenticated(self, principal: Principal, *, address: str, listener: str, mechanism: str) -> None:
+        """Somebody proved who it is."""
+        if _log.isEnabledFor(logging.INFO):
+            self._write("authentication", "ok", str(principal), address, listener=listener, mechanism=mechanism)
+
+    def authentication_failed(self, user: str, *, address: str, listener: str, mechanism: str, reason: str) -> None:
+        """Somebody did not. `user` is what it claimed to be."""
+        if _log.isEnabledFor(logging.WARNING):
+            who = f"User:{user}" if user else ""
+            self._write("authentication", "failed", who, address, listener=listener, mechanism=mechanism, reason=reason)
+
+    def denied(self, principal: Principal, *, address: str, operation: str, resource: str, api: str) -> None:
+        """The authorizer said no. `resource` as in `Topic:LITERAL:orders`."""
+        if _log.isEnabledFor(logging.WARNING):
+            self._write(
+                "authorization", "denied", str(principal), address, operation=operation, resource=resource, api=api
+            )
+
+    def changed(self, principal: Principal, *, address: str, api: str, target: str, outcome: str = "ok") -> None:
+        """An administrator changed users, rules, quotas or tokens. `target` names it, never its secret."""
+        if _log.isEnabledFor(logging.INFO):
+            self._write("change", outcome, str(principal), address, api=api, target=target)
+
+    def _write(self, event: str, outcome: str, principal: str, address: str, **more: str) -> None:
+        bucket = self._buckets.get(event + outcome)
+        if bucket is None:
+            if len(self._buckets) >= 64:  # outcomes are few; this is for the mistake of making them many
+                self._buckets.clear()
+            bucket = self._buckets[event + outcome] = _Bucket(self._now_ms())
+        if not bucket.take(self._now_ms()):
+            return
+        line: dict[str, object] = {
+            "event": event,
+            "outcome": outcome,
+            "principal": principal,
+            "address": address,
+            **more,
+        }
+        line = {key: value[:_VALUE_MAX] if isinstance(value, str) else value for key, value in line.items()}
+        if bucket.suppressed:
+            line["suppressed_before"] = bucket.suppressed
+            bucket.suppressed = 0
+        import json  # most brokers never need it
+
+        _log.log(logging.INFO if outcome == "ok" else logging.WARNING, "%s", json.dumps(line))
+
+
+class _Bucket:
+    __slots__ = ("_left", "_since_ms", "suppressed")
+
+    def __init__(self, now_ms: float) -> None:
+        self._left = BURST
+        self._since_ms = now_ms
+        self.suppressed = 0
+
+    def take(self, now_ms: float) -> bool:
+        self._left = min(BURST, self._left + (now_ms - self._since_ms) / 1000 * RATE_PER_SECOND)
+        self._since_ms = now_ms
+        if self._left < 1:
+            self.suppressed += 1
+            return False
+        self._left -= 1
+        return True
