@@ -2,8 +2,8 @@
 
 import typer
 
-from moldau.cli import app_run, cluster, consume, dlq, lag, pipeline, produce, relay, serve, topic, trace
-from moldau.cli.format import format_voter
+from moldau.cli import app_run, certs, cluster, consume, dlq, lag, pipeline, produce, relay, serve, topic, trace, user
+from moldau.cli.format import format_node
 
 app = typer.Typer(
     name="moldau",
@@ -14,13 +14,15 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("cluster")(cluster.cluster)
-app.command("format")(format_voter)
+app.command("format")(format_node)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic.app, name="topic")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(app_run.app, name="app")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(user.app, name="user")
+app.add_typer(certs.app, name="certs")
 app.command("lag")(lag.lag)
 app.command("trace")(trace.trace)
 app.command("relay")(relay.relay)

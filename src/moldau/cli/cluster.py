@@ -40,11 +40,17 @@ def cluster(
         list[str] | None,
         typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting for every node; may be repeated."),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS and logins: makes certificates, users and a client.properties.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
 ) -> None:
     """Run a cluster. Prints `ready HOST:PORT,…` when all nodes serve; stop it with Ctrl-C or SIGTERM."""
     from moldau.broker.config import InvalidConfig, load_broker_config, parse_overrides
     from moldau.broker.config.cluster import NodePorts, cluster_settings
+    from moldau.broker.node.identity import WrongDirectory
+    from moldau.cli.secure_folder import SecureFolder
+    from moldau.security.certificates import CertificatesUnavailable, write_secret
 
     refusal = _other_size(data_dir, nodes)
     if refusal is not None:
@@ -54,13 +60,22 @@ def cluster(
     files = []
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        for number, settings in enumerate(cluster_settings(_HOST, ports, str(data_dir.resolve())), start=1):
-            complete = settings | parse_overrides(overrides or [])
-            load_broker_config(complete)
+        folder = data_dir.resolve()
+        security = SecureFolder(folder) if secure else None
+        listener = security.listener if security is not None else "PLAINTEXT"
+        for number, settings in enumerate(cluster_settings(_HOST, ports, str(folder), listener=listener), start=1):
+            more = security.settings() if security is not None else {}
+            complete = settings | more | parse_overrides(overrides or [])
+            loaded = load_broker_config(complete)
+            if security is not None:
+                security.format(loaded)
             file = data_dir / f"node-{number}.properties"
-            file.write_text("".join(f"{key}={value}\n" for key, value in complete.items()))
+            write_secret(file, "".join(f"{key}={value}\n" for key, value in complete.items()))
             files.append(file)
-    except (InvalidConfig, OSError) as error:
+        if security is not None:
+            servers = ",".join(f"{_HOST}:{each.broker}" for each in ports)
+            typer.echo(f"log in with {security.write_client_properties(servers)}", err=True)
+    except (InvalidConfig, WrongDirectory, CertificatesUnavailable, OSError, ValueError) as error:
         typer.echo(f"moldau: {error}", err=True)
         raise typer.Exit(2) from error
     raise typer.Exit(asyncio.run(_run(files, verbose)))

@@ -6,5 +6,6 @@ package and needs no import.
 
 from moldau.testing.broker import AsyncBroker, Broker
 from moldau.testing.cluster import AsyncCluster, Cluster
+from moldau.testing.security import Security
 
-__all__ = ["AsyncBroker", "AsyncCluster", "Broker", "Cluster"]
+__all__ = ["AsyncBroker", "AsyncCluster", "Broker", "Cluster", "Security"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +20,7 @@ from moldau.testing.settings import Settings, as_texts
 
 if TYPE_CHECKING:
     from moldau.broker.node.node import Node
+    from moldau.testing.security import Secrets, Security
 
 # Tests want a new consumer group to read at once, not three seconds later, and few partitions to open.
 _DEFAULTS = {
@@ -32,9 +34,20 @@ _START_SECONDS_MAX = 30
 class AsyncBroker:
     """The same inside a running event loop: `async with AsyncBroker() as broker: …`."""
 
-    def __init__(self, settings: Settings | None = None, *, data_dir: str | None = None, port: int = 0) -> None:
-        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not."""
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        data_dir: str | None = None,
+        port: int = 0,
+        security: Security | None = None,
+    ) -> None:
+        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not. `security` says
+        how clients get in; `client_settings` is what they need."""
         self._settings = as_texts(settings)
+        self._security = security
+        self._secrets: Secrets | None = None
+        self._secrets_dir: str | None = None
         self._data_dir = data_dir
         self._port = port
         self._temporary: str | None = None
@@ -58,10 +71,15 @@ class AsyncBroker:
         data_dir = self._data_dir
         if data_dir is None:
             data_dir = self._temporary = tempfile.mkdtemp(prefix="moldau-")
-        settings = standalone_settings("127.0.0.1", self._port, data_dir) | _DEFAULTS | self._settings
+        settings = standalone_settings("127.0.0.1", self._port, data_dir) | _DEFAULTS
         try:
+            if self._security is not None:
+                settings |= self._secure(self._security)
             disk = RealDisk() if self._temporary is None else ThrowawayDisk()
-            self.node = Node(load_broker_config(settings), disk=disk)
+            config = load_broker_config(settings | self._settings)
+            if self._secrets is not None:
+                self._secrets.format(config, disk)
+            self.node = Node(config, disk=disk)
             await self.node.start()
         except BaseException:
             self._remove_temporary()
@@ -74,9 +92,26 @@ class AsyncBroker:
         finally:
             self._remove_temporary()
 
+    def client_settings(self, user: str | None = None) -> dict[str, str]:
+        """What confluent-kafka needs to get in as that user (the first, if none is named)."""
+        settings = {"bootstrap.servers": self.bootstrap_servers}
+        return settings | (self._secrets.client_settings(user) if self._secrets is not None else {})
+
+    def _secure(self, security: Security) -> dict[str, str]:
+        from moldau.testing.security import Secrets
+
+        self._secrets_dir = tempfile.mkdtemp(prefix="moldau-secrets-")
+        self._secrets = Secrets(security, Path(self._secrets_dir))
+        listener = {
+            "listeners": f"{security.protocol}://127.0.0.1:{self._port}",
+            "inter.broker.listener.name": security.protocol,
+        }
+        return listener | self._secrets.settings()
+
     def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        for folder in (self._temporary, self._secrets_dir):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -90,9 +125,17 @@ class AsyncBroker:
 class Broker:
     """A broker on its own thread; use it as a context manager, or call `start` and `stop`."""
 
-    def __init__(self, settings: Settings | None = None, *, data_dir: str | None = None, port: int = 0) -> None:
-        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not."""
-        self._inner = AsyncBroker(settings, data_dir=data_dir, port=port)
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        data_dir: str | None = None,
+        port: int = 0,
+        security: Security | None = None,
+    ) -> None:
+        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not. `security` says
+        how clients get in; `client_settings` is what they need."""
+        self._inner = AsyncBroker(settings, data_dir=data_dir, port=port, security=security)
         self._thread = LoopThread("moldau-broker")
         self._is_running = False
 
@@ -103,6 +146,10 @@ class Broker:
     @property
     def data_dir(self) -> str:
         return self._inner.data_dir
+
+    def client_settings(self, user: str | None = None) -> dict[str, str]:
+        """What confluent-kafka needs to get in as that user (the first, if none is named)."""
+        return self._inner.client_settings(user)
 
     @property
     def node(self) -> Node:

@@ -15,7 +15,9 @@ class NodePorts(NamedTuple):
     controller: int
 
 
-def cluster_settings(host: str, ports: Sequence[NodePorts], data_dir: str) -> list[dict[str, str]]:
+def cluster_settings(
+    host: str, ports: Sequence[NodePorts], data_dir: str, *, listener: str = "PLAINTEXT"
+) -> list[dict[str, str]]:
     """server.properties of node 1, 2, …; the data of each is in a folder of its own."""
     count = len(ports)
     voters = ",".join(f"{number}@{host}:{each.controller}" for number, each in enumerate(ports, start=1))
@@ -36,7 +38,7 @@ def cluster_settings(host: str, ports: Sequence[NodePorts], data_dir: str) -> li
         {
             **common,
             "node.id": str(number),
-            "listeners": f"PLAINTEXT://{host}:{each.broker},CONTROLLER://{host}:{each.controller}",
+            "listeners": f"{listener}://{host}:{each.broker},CONTROLLER://{host}:{each.controller}",
             "log.dirs": f"{data_dir}/node-{number}",
         }
         for number, each in enumerate(ports, start=1)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import NotController
 from moldau.controller.feature_updates import activation_records
+from moldau.controller.features import bootstrap_records
 from moldau.controller.image import ClusterImage
 from moldau.controller.sessions import BrokerSessions
 from moldau.wire import Message
@@ -85,7 +86,9 @@ class LocalController:
         self._active_epoch = epoch
         now_ms = broker.clock.monotonic_ms()
         self.sessions.activate(self._log.latest, now_ms, broker.node_id, broker.broker_epoch)
-        if first := activation_records(self._log.latest, self.context()):
+        latest = self._log.latest
+        bootstrap = None if latest.features else [*bootstrap_records(), *self._log.first_users()]
+        if first := activation_records(latest, self.context(), bootstrap):
             self.append_unasked(first)
         if not broker.config.standalone:
             from moldau.broker.controller.duties import Duties

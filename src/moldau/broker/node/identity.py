@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from moldau.broker.quorum.settings import founds_quorum
 from moldau.log.checkpoints import (
     META_PROPERTIES,
     MetaProperties,
@@ -32,6 +34,7 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
+    from moldau.security.first_users import FirstUser
 
 _log = logging.getLogger(__name__)
 _ROUNDS = 3  # of asking, before a cluster is founded
@@ -150,6 +153,37 @@ def format_voter(config: BrokerConfig, cluster_id: str, disk: Disk, random: Rand
     disk.make_dirs(folder)
     state = encode_quorum_state(ElectionState(), 0, [voter.id for voter in config.voters])
     disk.write_file_atomically(f"{folder}/{QUORUM_STATE}", state)
+
+
+def format_cluster(
+    config: BrokerConfig, cluster_id: str | None, users: Sequence[FirstUser], disk: Disk, random: Random
+) -> str:
+    """Prepare a controller of a new cluster that begins with these users; the cluster's id, made up if not given.
+
+    Every controller is formatted with the same. WrongDirectory if there is anything already."""
+    from moldau.broker.quorum.bootstrap import write_bootstrap
+
+    if not config.is_controller:
+        raise WrongDirectory("users are kept by controllers: format those, this node only has process.roles=broker")
+    if cluster_id is None:
+        if founds_quorum(config):
+            cluster_id = uuid_text(random.uuid())
+        elif config.voters:
+            cluster_id = derived_cluster_id(config)
+        else:
+            raise WrongDirectory("say --cluster-id: this node joins a quorum, whose id it cannot know")
+    folder = f"{config.metadata_log_dir}/{METADATA_FOLDER}"
+    if disk.exists(folder) and any(_is_history(disk, folder, name) for name in disk.list_dir(folder)):
+        raise WrongDirectory(f"{folder} is not empty: users of a running cluster are added with `moldau user add`")
+    for path in config.log_dirs:
+        disk.make_dirs(path)
+        if read_meta_properties(disk, path) is not None:
+            raise WrongDirectory(f"{path} is formatted already: empty it, or use another log.dirs")
+    disk.make_dirs(config.metadata_log_dir)
+    write_bootstrap(disk, config.metadata_log_dir, users)
+    for path in config.log_dirs:
+        write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, uuid_text(random.uuid())))
+    return cluster_id
 
 
 def _is_history(disk: Disk, folder: str, name: str) -> bool:

@@ -194,6 +194,12 @@ class MetadataQuorum:
     def leader_endpoint(self) -> Address | None:
         return None if self.leader_id is None else self._raft.leader_address
 
+    def first_users(self) -> list[Message]:
+        """Of a cluster that was formatted with some."""
+        from moldau.broker.quorum.bootstrap import first_users
+
+        return first_users(self._context.disk, self._config.metadata_log_dir)
+
     def set_endpoints(self, endpoints: Sequence[tuple[str, str, int]]) -> None:
         """(listener, host, port) of this node's controller, now that they are bound."""
         self._raft.endpoints = tuple((name, Address(host, port)) for name, host, port in endpoints)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from moldau.broker.quorum.recovery_point import CorruptMetadata
-from moldau.controller.features import record_version
+from moldau.controller.features import METADATA_VERSION_LATEST, record_version
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.controller.snapshot import snapshot_records
@@ -93,23 +93,43 @@ def snapshot_batches(
     voters: VoterSet | None = None,
 ) -> Iterator[bytes]:
     """The file's content. `timestamp_ms` is that of the last record it covers."""
+    return record_batches(
+        snapshot_records(image),
+        image.metadata_version,
+        epoch=snapshot.epoch,
+        timestamp_ms=timestamp_ms,
+        kraft_version=kraft_version,
+        voters=voters,
+    )
+
+
+def record_batches(
+    all_records: Iterable[Message],
+    metadata_version: int = METADATA_VERSION_LATEST,
+    *,
+    epoch: int = 0,
+    timestamp_ms: int = 0,
+    kraft_version: int = 0,
+    voters: VoterSet | None = None,
+) -> Iterator[bytes]:
+    """The same for any records."""
     offset = 0
     header = m.SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
     control = [(ControlType.SNAPSHOT_HEADER, encode(header, 0))]
     if kraft_version > 0 and voters is not None:
         control.append((ControlType.KRAFT_VERSION, encode(m.KRaftVersionRecord(kraft_version=kraft_version), 0)))
         control.append((ControlType.KRAFT_VOTERS, encode(voters_record(voters), 0)))
-    yield bytes(build_control_batch(control, timestamp_ms=timestamp_ms, base_offset=0, leader_epoch=snapshot.epoch))
+    yield bytes(build_control_batch(control, timestamp_ms=timestamp_ms, base_offset=0, leader_epoch=epoch))
     offset += len(control)
-    for records in _chunks(snapshot_records(image)):
-        builder = BatchBuilder(BatchOptions(base_offset=offset, leader_epoch=snapshot.epoch))
+    for records in _chunks(all_records):
+        builder = BatchBuilder(BatchOptions(base_offset=offset, leader_epoch=epoch))
         for record in records:
-            version = record_version(record, image.metadata_version)
+            version = record_version(record, metadata_version)
             builder.append(timestamp_ms, None, encode_metadata_record(record, version))
         yield bytes(builder.finish())
         offset += len(records)
     footer = [(ControlType.SNAPSHOT_FOOTER, encode(m.SnapshotFooterRecord(), 0))]
-    yield bytes(build_control_batch(footer, timestamp_ms=timestamp_ms, base_offset=offset, leader_epoch=snapshot.epoch))
+    yield bytes(build_control_batch(footer, timestamp_ms=timestamp_ms, base_offset=offset, leader_epoch=epoch))
 
 
 def _chunks(records: Iterable[Message]) -> Iterator[list[Message]]:

@@ -1,0 +1,114 @@
+"""Nodes that prove themselves to each other: replication, elections and forwarding over secured listeners."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from moldau.broker.config import read_properties
+from moldau.client.security import librdkafka_security
+from moldau.testing import Broker, Cluster, Security
+from moldau.testing.ports import free_ports
+from tests.net.certificates import as_pkcs8, make_identity
+
+
+def create(settings: dict[str, str], topic: str, replicas: int) -> None:
+    admin = AdminClient(settings)
+    for done in admin.create_topics([NewTopic(topic, 3, replicas)]).values():
+        done.result(20)
+
+
+def write(settings: dict[str, str], topic: str) -> None:
+    producer = Producer(settings | {"acks": "all", "log_level": 0})
+    for number in range(100):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(20) == 0
+
+
+def write_and_read(settings: dict[str, str], topic: str, replicas: int) -> None:
+    create(settings, topic, replicas)
+    write(settings, topic)
+    consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        seen: set[bytes | None] = set()
+        while len(seen) < 100:
+            message = consumer.poll(20)
+            assert message is not None
+            assert message.error() is None
+            seen.add(message.value())
+    finally:
+        consumer.close()
+
+
+def test_three_nodes(tmp_path: Path) -> None:
+    authority = make_identity([("CN", "authority")])
+    node = make_identity([("CN", "localhost")], authority)
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    (tmp_path / "node.pem").write_text(as_pkcs8(node) + node.certificate)
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="node" password="node-secret" user_node="node-secret" user_alice="alice-secret";'
+    )
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "node.pem"),
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
+        "listener.name.controller.plain.sasl.jaas.config": jaas,
+        # Sessions end, and go on: the nodes log in again.
+        "connections.max.reauth.ms": "2000",
+    }
+    with Cluster(3, settings) as cluster:
+        client = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(tmp_path / "ca.pem"),
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+        write_and_read(client, "rivers", 3)
+        leader = cluster.controller_id()
+        assert leader is not None
+        cluster.crash(leader)
+        write(client, "rivers")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [("SASL_SSL", "SCRAM-SHA-512"), ("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN"), ("SSL", "PLAIN")],
+)
+def test_a_secure_broker_in_a_test(protocol: str, mechanism: str) -> None:
+    users = {"alice": 'alice "and" \\ secret', "bob": "bob-secret"}
+    with Broker(security=Security(protocol, mechanism, users)) as broker:
+        write_and_read(broker.client_settings(), "t", 1)
+        assert AdminClient(broker.client_settings("bob")).list_topics("t", timeout=10).topics["t"].error is None
+
+
+def test_moldau_cluster_secure(tmp_path: Path) -> None:
+    """One command: certificates, users, and a client.properties that gets in."""
+    base_port = free_ports(1)[0]
+    command = [sys.executable, "-m", "moldau", "cluster", "--secure", "-n", "3", "-d", str(tmp_path / "c")]
+    with subprocess.Popen([*command, "-p", str(base_port)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready ")
+            properties = read_properties(str(tmp_path / "c" / "client.properties"))
+            settings = librdkafka_security(properties) | {"bootstrap.servers": properties["bootstrap.servers"]}
+            create(settings, "t", 3)
+            write(settings, "t")
+        finally:
+            process.terminate()
+            process.wait(30)
+    for secret in ("node-1.properties", "client.properties", "security/node.pem", "security/admin-password"):
+        assert (tmp_path / "c" / secret).stat().st_mode & 0o077 == 0
