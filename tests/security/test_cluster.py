@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -17,20 +18,20 @@ from moldau.testing.ports import free_ports
 from tests.net.certificates import as_pkcs8, make_identity
 
 
-def create(settings: dict[str, str], topic: str, replicas: int) -> None:
+def create(settings: dict[str, Any], topic: str, replicas: int) -> None:
     admin = AdminClient(settings)
     for done in admin.create_topics([NewTopic(topic, 3, replicas)]).values():
         done.result(20)
 
 
-def write(settings: dict[str, str], topic: str) -> None:
+def write(settings: dict[str, Any], topic: str) -> None:
     producer = Producer(settings | {"acks": "all", "log_level": 0})
     for number in range(100):
         producer.produce(topic, str(number).encode())
     assert producer.flush(20) == 0
 
 
-def write_and_read(settings: dict[str, str], topic: str, replicas: int) -> None:
+def write_and_read(settings: dict[str, Any], topic: str, replicas: int) -> None:
     create(settings, topic, replicas)
     write(settings, topic)
     consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
@@ -69,7 +70,7 @@ def test_three_nodes(tmp_path: Path) -> None:
         "connections.max.reauth.ms": "2000",
     }
     with Cluster(3, settings) as cluster:
-        client = {
+        client: dict[str, Any] = {
             "bootstrap.servers": cluster.bootstrap_servers,
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(tmp_path / "ca.pem"),
@@ -104,7 +105,9 @@ def test_moldau_cluster_secure(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("ready ")
             properties = read_properties(str(tmp_path / "c" / "client.properties"))
-            settings = librdkafka_security(properties) | {"bootstrap.servers": properties["bootstrap.servers"]}
+            settings: dict[str, Any] = librdkafka_security(properties) | {
+                "bootstrap.servers": properties["bootstrap.servers"]
+            }
             create(settings, "t", 3)
             write(settings, "t")
         finally:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from moldau.testing.loop_thread import LoopThread
 from moldau.testing.settings import Settings, as_texts
@@ -92,9 +92,9 @@ class AsyncBroker:
         finally:
             self._remove_temporary()
 
-    def client_settings(self, user: str | None = None) -> dict[str, str]:
+    def client_settings(self, user: str | None = None) -> dict[str, Any]:
         """What confluent-kafka needs to get in as that user (the first, if none is named)."""
-        settings = {"bootstrap.servers": self.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers}
         return settings | (self._secrets.client_settings(user) if self._secrets is not None else {})
 
     def _secure(self, security: Security) -> dict[str, str]:
@@ -147,7 +147,7 @@ class Broker:
     def data_dir(self) -> str:
         return self._inner.data_dir
 
-    def client_settings(self, user: str | None = None) -> dict[str, str]:
+    def client_settings(self, user: str | None = None) -> dict[str, Any]:
         """What confluent-kafka needs to get in as that user (the first, if none is named)."""
         return self._inner.client_settings(user)
 
