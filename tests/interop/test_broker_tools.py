@@ -92,7 +92,8 @@ def topics_and_records(tour: Tour) -> None:
     run("too many replicas", "kafka-topics", "--create", "--topic", "too-many", "--replication-factor", "3")
     run("overrides", "kafka-topics", "--describe", "--topics-with-overrides", *topic)
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
-    run("produce", "kafka-console-producer", *topic, *keyed, stdin="a:1\na:2\na:3\nb:4\nc:5\n")
+    # It lingers for a second unless told otherwise: on a busy machine that makes two batches of one, and another size.
+    run("produce", "kafka-console-producer", *topic, *keyed, "--timeout", "60000", stdin="a:1\na:2\na:3\nb:4\nc:5\n")
     shown = [
         part
         for name in ("print.key", "print.offset", "print.partition")

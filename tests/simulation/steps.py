@@ -1,16 +1,16 @@
 """Work off the loop, cut into steps: a job stops at some of its disk operations and goes on later, while the loop and
 other jobs do something else; a process that dies takes its jobs with it, wherever they are.
 
-A job that is cut runs on a thread of its own, but never beside anything else: whoever has the turn runs, everybody
-else waits to be handed it. So the order of everything still follows from the seed.
+A job that is cut runs on a stack of its own (a greenlet) in the same thread: whoever has the turn runs, everybody else
+waits to be handed it. So the order of everything still follows from the seed.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
+
+from greenlet import greenlet
 
 from moldau.seams import Random
 
@@ -41,53 +41,21 @@ class Died(BaseException):
     """The process has ended, and with it the job."""
 
 
-class _Worker:
-    """A thread that runs one job after another: a thread is dear, and most jobs are short."""
-
-    __slots__ = ("job", "wake")
-
-    idle: ClassVar[list[_Worker]] = []
-
-    def __init__(self) -> None:
-        self.job: _Job | None = None
-        self.wake = threading.Lock()
-        self.wake.acquire()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.wake.acquire()
-            job, self.job = self.job, None
-            assert job is not None
-            job.run()
-            self.idle.append(self)
-            ended = job.here
-            del job  # it holds a world
-            ended.release()
-
-
-os.register_at_fork(after_in_child=_Worker.idle.clear)  # threads stay with the parent
-
-
 class _Job:
-    """One piece of work on its thread. The loop calls `go_on`, which returns when the job stops or has ended."""
+    """One piece of work on a stack of its own. The loop calls `go_on`, which returns when the job stops or has ended."""
 
-    __slots__ = ("_work", "_worker", "error", "here", "is_dead", "is_over", "locks", "result")
+    __slots__ = ("_stack", "_work", "error", "is_dead", "is_over", "locks", "result")
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
-        self._worker = _Worker.idle.pop() if _Worker.idle else _Worker()
-        self._worker.job = self
-        self.here = threading.Lock()  # released when the turn is the loop's
-        self.here.acquire()
+        self._stack = greenlet(self._run)
         self.result: Any = None
         self.error: Exception | None = None
         self.is_over = False
         self.is_dead = False
         self.locks = 0
 
-    def run(self) -> None:
-        """Called by the worker."""
+    def _run(self) -> None:
         try:
             if not self.is_dead:
                 self.result = self._work()
@@ -100,14 +68,14 @@ class _Job:
 
     def go_on(self) -> None:
         _Turn.job = self
-        self._worker.wake.release()
-        self.here.acquire()
+        self._stack.switch()
         _Turn.job = None
 
     def stop(self) -> None:
         """Called by the job: the loop goes on, until it hands the turn back."""
-        self.here.release()
-        self._worker.wake.acquire()
+        loop = self._stack.parent
+        assert loop is not None
+        loop.switch()
         if self.is_dead:
             raise Died
 

@@ -368,7 +368,8 @@ class SimDisk:
             self._rename_entry("remove", path, "")
 
     def remove_tree(self, path: str) -> None:
-        for name in [name for name in self._names if name.startswith(path + "/")]:
+        below = path + "/"
+        for name in [name for name in self._names if name.startswith(below)]:
             self.remove(name)
         self.change("remove", path)
         self._rename_entry("remove_dir", path, "")
@@ -474,7 +475,8 @@ def _apply(names: dict[str, _Inode], dirs: set[str], entry: tuple[str, str, "str
         if first in dirs:
             dirs.discard(first)
             dirs.add(second)
-            for name in [name for name in names if name.startswith(first + "/")]:
+            below = first + "/"
+            for name in [name for name in names if name.startswith(below)]:
                 names[second + name[len(first) :]] = names.pop(name)
         else:
             names[second] = names.pop(first)

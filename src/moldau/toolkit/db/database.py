@@ -37,6 +37,7 @@ class Database:
         self._url: URL | None = None
         self._plain: Engine | None = None
         self._async: AsyncEngine | None = None
+        self._is_closed = False
         self._making = threading.Lock()  # of two engines made by two threads at once, one would be lost, still open
         match engine:
             case Engine():
@@ -83,6 +84,7 @@ class Database:
                 assert self._url is not None
                 made = create_engine(self._url, connect_args=self._connect_args(), pool_pre_ping=True)
                 _tune(made)
+                event.listen(made, "checkin", self._on_checkin)
                 self._plain = made
             return self._plain
 
@@ -116,6 +118,7 @@ class Database:
 
     def prepare(self, *, is_async: bool) -> None:
         """Make the engine now, in this thread: SQLAlchemy's registry of events is not made for two at once."""
+        self._is_closed = False  # an app may be started again
         _ = self.asynchronous if is_async else self.plain
 
     def run_here(self, work: Callable[[Connection], T]) -> T:
@@ -161,9 +164,15 @@ class Database:
                 raise
             # Somebody else was quicker.
 
+    def _on_checkin(self, connection: Any, record: Any) -> None:
+        """A thread whose caller was cancelled works on, and gives its connection back after the pool was closed."""
+        if self._is_closed and connection is not None:
+            record.invalidate()
+
     async def close(self) -> None:
         if self._url is None:
             return
+        self._is_closed = True
         if self._async is not None:
             await self._async.dispose()
         if self._plain is not None:
