@@ -257,7 +257,7 @@ def test_the_dump_tool_reads_our_transaction_index_and_snapshots(our_log: Partit
     for entry in aborted:
         assert f"producerId: {entry.producer_id}" in output
         assert f"lastOffset: {entry.last_offset}" in output
-    for producer in our_log.active_producers():
+    for producer in our_log.producers.active():
         assert f"producerId: {producer.producer_id} producerEpoch: {producer.producer_epoch}" in output
 
 

@@ -589,7 +589,7 @@ def test_truncation_restores_the_producers(context: LogContext) -> None:
     log.append_as_leader(batch([b"t"], producer=(8, 0, 0), transactional=True), 1)
     log.truncate_to(17)
     assert log.producers.producers[7].last_sequence == 16
-    assert not log.has_open_transaction(8)
+    assert log.producers.producers.get(8) is None
     with pytest.raises(OutOfOrderSequence):
         log.append_as_leader(batch([b"x"], producer=(7, 0, 30)), 1)
     log.append_as_leader(batch([b"x"], producer=(7, 0, 17)), 1)
@@ -666,9 +666,9 @@ def test_open_transactions_survive_a_restart(context: LogContext) -> None:
     for clean in (True, False):
         log = reopen(log, clean=clean)
         log.update_high_watermark(log.log_end_offset)
-        assert log.has_open_transaction(1)
+        assert log.producers.producers[1].txn_first_offset >= 0
         assert log.last_stable_offset == 0
-        assert [producer.current_txn_start_offset for producer in log.active_producers()] == [0]
+        assert [producer.current_txn_start_offset for producer in log.producers.active()] == [0]
 
 
 def test_verification_guards_transactional_appends(context: LogContext) -> None:

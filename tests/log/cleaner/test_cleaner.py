@@ -108,7 +108,7 @@ def test_batches_of_any_shape_side_by_side(
             log.append_as_leader(batch([(b"k", b"v")], producer=(producer_id, 0, sequence + 1)), 1)
     again = open_log(context, log.folder, "t", 0, log.config, recovery_point=log.log_end_offset)
     assert read_records(again) == after
-    assert {p.producer_id: p.last_sequence + 1 for p in again.active_producers()} == sequences
+    assert {p.producer_id: p.last_sequence + 1 for p in again.producers.active()} == sequences
 
 
 def test_what_was_cleaned_survives_a_restart(context: LogContext) -> None:

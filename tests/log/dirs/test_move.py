@@ -40,7 +40,7 @@ def state(log: PartitionLog) -> tuple[object, ...]:
         log.last_stable_offset,
         log.log_end_offset,
         log.epochs.entries,
-        sorted(log.active_producers()),
+        sorted(log.producers.active()),
         log.aborted_transactions(log.log_start_offset, log.log_end_offset),
         read_records(log),
         log.topic_id,

@@ -55,5 +55,5 @@ def _describe(broker: Needs, topic: str, index: int, error: ApiError | None) -> 
     except PartitionUnavailable as unavailable:
         answer.error_code = unavailable.code
         return answer
-    answer.active_producers = [m.DescribeProducersResponse.ProducerState(*each) for each in log.active_producers()]
+    answer.active_producers = [m.DescribeProducersResponse.ProducerState(*each) for each in log.producers.active()]
     return answer
