@@ -237,6 +237,28 @@ def test_large_frames_wait_for_the_memory_budget(run: Run) -> None:
     run(main())
 
 
+def test_large_frames_wait_for_what_requests_keep(run: Run) -> None:
+    async def main() -> None:
+        async with World(queued_max_bytes=1_000_000) as world:
+            keeper, first, second = [await world.peer() for _ in range(3)]
+            await keeper.send(frame(b"kept"))
+            assert await keeper.read_frame() == b"kept"
+            world.handler.connections[0].hold_memory(1_000_000)
+            large = frame(b"x" * 200_000)
+            await first.send(large[:150_000])  # one may exceed the budget
+            await until(lambda: world.reactor.memory.reserved_bytes > 1_000_000)
+            await second.send(large)
+            await settle()
+            assert len(world.handler.frames) == 1
+            world.handler.connections[0].hold_memory(-1_000_000)
+            assert await second.read_frame() == large[4:]
+            await first.send(large[150_000:])
+            assert await first.read_frame() == large[4:]
+            assert world.reactor.memory.reserved_bytes == 0
+
+    run(main())
+
+
 def test_the_budget_of_a_closed_connection_goes_to_those_who_wait(run: Run) -> None:
     async def main() -> None:
         async with World(queued_max_bytes=100) as world:

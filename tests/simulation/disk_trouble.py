@@ -31,6 +31,8 @@ _CHECKPOINTS = (
 )
 _LENGTH_AT, _MAGIC_AT, _CRC_AT = 8, 16, 17
 _HEADER_BYTES = 61
+_TXN_ENTRY_BYTES = 34
+_TXN_NUMBERS_AT = (0, 2, 10, 18, 26)
 _PAUSE_S = 0.1
 
 
@@ -173,11 +175,15 @@ class DiskTrouble:
         return path.endswith((".index", ".timeindex", ".txnindex", ".snapshot", *_CHECKPOINTS))
 
     def _rot(self, node: SimNode, path: str) -> None:
-        """A text file becomes unreadable: one that says another number is none that anybody could tell from a true
-        one."""
+        """A text file becomes unreadable, and a number in the index of aborted transactions negative: these have no
+        checksum, and what says another number that may be is none that anybody could tell from a true one."""
         size = node.disk.file_size(path)
         position = self._random.below(size)
         mask = 0x80 if path.endswith("checkpoint") else 1 << self._random.below(8)
+        if path.endswith(".txnindex"):
+            position -= position % _TXN_ENTRY_BYTES
+            position += _TXN_NUMBERS_AT[self._random.below(len(_TXN_NUMBERS_AT))]
+            mask = 0x80
         node.disk.damage(path, position, mask)
         self._world.log(f"rot in {path}@{position} of {node.host}")
 

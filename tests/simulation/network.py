@@ -251,6 +251,9 @@ class SimServerConnection:
     def pause_dispatch(self) -> None:
         self._paused += 1
 
+    def hold_memory(self, held_bytes: int) -> None:
+        """Frames arrive whole: there is no budget."""
+
     def resume_dispatch(self) -> None:
         self._paused -= 1
         assert self._paused >= 0

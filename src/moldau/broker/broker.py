@@ -104,14 +104,16 @@ class Broker:
         self.turns = Turns(self.loop, self.clock.monotonic_ms)
         self.audit = Audit(self.clock.monotonic_ms)
 
-    def go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """Carry a request out over several turns of the loop. Nothing of its connection may overtake it."""
+    def go_on(self, call: Call, work: Coroutine[Any, Any, None], kept_bytes: int = 0) -> None:
+        """Carry a request out over several turns of the loop. Nothing of its connection may overtake it. What it keeps
+        of its frame meanwhile counts against `queued.max.request.bytes`."""
         call.connection.pause_dispatch()
-        task = begin(self.loop, "a request in turns", self._go_on(call, work))
+        call.connection.hold_memory(kept_bytes)
+        task = begin(self.loop, "a request in turns", self._go_on(call, work, kept_bytes))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
 
-    async def _go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+    async def _go_on(self, call: Call, work: Coroutine[Any, Any, None], kept_bytes: int) -> None:
         try:
             await work
         except asyncio.CancelledError:
@@ -121,6 +123,7 @@ class Broker:
             _log.error("%r failed", call, exc_info=error)
             call.connection.close("a request failed")
         finally:
+            call.connection.hold_memory(-kept_bytes)
             if not call.connection.is_closed:
                 call.connection.resume_dispatch()
 

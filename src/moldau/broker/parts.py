@@ -98,8 +98,9 @@ class HasTurns(Protocol):
     @property
     def under_way(self) -> set[asyncio.Task[None]]: ...
 
-    def go_on(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """Carry a request out over several turns of the loop. Nothing of its connection may overtake it."""
+    def go_on(self, call: Call, work: Coroutine[Any, Any, None], kept_bytes: int = 0) -> None:
+        """Carry a request out over several turns of the loop. Nothing of its connection may overtake it. What it keeps
+        of its frame meanwhile counts against `queued.max.request.bytes`."""
 
     async def in_turns(self, work: Slices[T]) -> T:
         """The result of work that lets others have their turn."""

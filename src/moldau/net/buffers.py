@@ -67,15 +67,22 @@ class ReadMemory:
         self.reserved_bytes += more_bytes
         return True
 
-    def release(self, owner: object, held_bytes: int) -> None:
+    def release(self, owner: object | None, held_bytes: int) -> None:
         self.reserved_bytes -= held_bytes
-        if self._exceeding is owner:
+        if owner is not None and self._exceeding is owner:
             self._exceeding = None
         if self._waiting:
             # Wake all: those that find the budget used up again go back to the end of a queue as long as before.
             waiting, self._waiting = self._waiting, deque()
             for wake in waiting:
                 wake()
+
+    def hold(self, held_bytes: int) -> None:
+        """Charge what has been read already, whatever the budget; a negative number gives it back."""
+        if held_bytes < 0:
+            self.release(None, -held_bytes)
+        else:
+            self.reserved_bytes += held_bytes
 
     def wait(self, wake: Callable[[], None]) -> None:
         """Call `wake` once when some of the budget is given back."""

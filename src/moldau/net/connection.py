@@ -221,6 +221,9 @@ class ServerConnection:
         self._pauses += 1
         self._mute(_PAUSED)
 
+    def hold_memory(self, held_bytes: int) -> None:
+        self._reactor.memory.hold(held_bytes)
+
     def resume_dispatch(self) -> None:
         if not self._pauses:
             raise RuntimeError("a connection was resumed that nobody had paused")

@@ -92,6 +92,10 @@ class Connection(Protocol):
     def resume_dispatch(self) -> None:
         """The pause is over; reading goes on when every pause is. Each must be ended exactly once."""
 
+    def hold_memory(self, held_bytes: int) -> None:
+        """A request that is carried out later keeps so much of what was read: it counts like a frame under way, and
+        large frames of others wait for it. Given back with the negative number, also of a closed connection."""
+
 
 class FrameHandler(Protocol):
     """What a server does with frames. An exception out of `on_frame` is logged and closes the connection."""

@@ -168,6 +168,11 @@ def test_txn_index_collects_what_overlaps_and_knows_when_to_stop() -> None:
         struct.pack(">hqqqq", 1, 1, 0, 10, 11),  # a version we do not know
         struct.pack(">hqqqq", 0, 1, 0, 10, 11) * 2,  # offsets do not grow
         struct.pack(">hqqqq", 0, 1, 0, 3, 4),  # ends before the segment begins
+        struct.pack(">hqqqq", 0, -1, 0, 10, 11),  # nobody's
+        struct.pack(">hqqqq", 0, 1, 256, 10, 11),  # begins after its end
+        struct.pack(">hqqqq", 0, 1, -1, 10, 11),
+        struct.pack(">hqqqq", 0, 1, 0, 10, 12),  # was stable beyond its end
+        struct.pack(">hqqqq", 0, 1, 0, 10, -1),
     ],
 )
 def test_txn_index_that_contradicts_itself(data: bytes) -> None:

@@ -176,6 +176,7 @@ def verify_produce(
     operation = produce_operation(call.version)
     has_returned = False
     is_done = False
+    kept_bytes = 0
 
     def on_verified(found: Mapping[TopicPartition, Verified]) -> None:
         nonlocal is_done
@@ -192,12 +193,15 @@ def verify_produce(
             _log.exception("%r failed", call)
             call.slot.close("the request failed")
         finally:
+            call.connection.hold_memory(-kept_bytes)
             if not call.connection.is_closed:
                 call.connection.resume_dispatch()
 
     verify(broker, Writer(request.transactional_id or "", *producer, operation), sequences, on_verified)
     if not is_done:
         call.connection.pause_dispatch()
+        kept_bytes = sum(len(each or b"") for _, partitions in request.topics for _, each in partitions)
+        call.connection.hold_memory(kept_bytes)
         request = request._replace(
             topics=[
                 (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])

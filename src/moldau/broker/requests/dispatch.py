@@ -109,7 +109,7 @@ class Dispatcher:
                 return
             if len(frame) > _LARGE_BYTES:
                 data = bytes(frame)
-                self._broker.go_on(call, self._take_large(handle, call, data, position))
+                self._broker.go_on(call, self._take_large(handle, call, data, position), len(data))
                 return
             request = decode_request(api.request, version, frame[position:])
         except MalformedFrame as error:

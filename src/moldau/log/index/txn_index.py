@@ -49,10 +49,20 @@ class TxnIndex:
         for version, *fields in _ENTRY.iter_unpack(data[: len(data) - len(data) % _ENTRY.size]):
             entry = AbortedTxn._make(fields)
             grows = not entries or entry.last_offset > entries[-1].last_offset
-            if version != _VERSION or not grows or entry.last_offset < self.base_offset:
+            if version != _VERSION or not grows or not self._may_be(entry):
                 raise CorruptIndex(f"transaction index {self.path} contradicts itself at entry {len(entries)}")
             entries.append(entry)
         return entries
+
+    def _may_be(self, entry: AbortedTxn) -> bool:
+        """The file has no checksum: what cannot be so is all that can be told."""
+        producer_id, first_offset, last_offset, last_stable_offset = entry
+        return (
+            producer_id >= 0
+            and 0 <= first_offset <= last_offset
+            and last_offset >= self.base_offset
+            and 0 <= last_stable_offset <= last_offset + 1
+        )
 
     def append(self, entry: AbortedTxn) -> None:
         entries = self.entries  # read before the file grows

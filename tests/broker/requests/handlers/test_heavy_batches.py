@@ -11,6 +11,7 @@ import pytest
 from moldau.broker.coordinators import txn_verification
 from moldau.broker.requests.handlers import produce as handler
 from moldau.log.validation import RECORD_ERRORS_MAX, check_at_leisure
+from moldau.net.connection import ServerConnection
 from moldau.records import BatchOptions, Codec, build_batch, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT
 from moldau.records.checksum import crc32c
@@ -140,6 +141,34 @@ def test_what_takes_long_is_not_overtaken(
         assert (told.error_code, told.base_offset) == (0, end)
         end += 800 if number % 3 == 0 else 2
     assert len(checked_by) == 7
+
+
+@pytest.mark.parametrize("transactional_id", [None, "kept"])
+def test_what_waits_counts_against_the_memory_of_requests(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, transactional_id: str | None
+) -> None:
+    """For a thread, or for a transaction's coordinator and then a thread."""
+    ask = txn_verification._ask
+    monkeypatch.setattr(txn_verification, "_ask", lambda broker, *args: broker.loop.call_soon(ask, broker, *args))
+    held: list[int] = []
+    hold = ServerConnection.hold_memory
+    monkeypatch.setattr(ServerConnection, "hold_memory", lambda self, many: (held.append(many), hold(self, many))[1])
+    topic = client.new_topic(cleanup_policy="compact")
+    producer = init_producer(client, transactional_id)
+    options = BatchOptions(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=transactional_id is not None,
+    )
+    now = time.time_ns() // 1_000_000
+    batch = bytes(build_batch([(at, now, b"k%d" % at, b"v", ()) for at in range(800)], options))
+    assert client.produce_batch(topic, batch, transactional_id=transactional_id).error_code == 0
+    times = 1 if transactional_id is None else 2
+    deadline = time.monotonic() + 10
+    while held.count(-len(batch)) < times:  # it is answered first
+        assert time.monotonic() < deadline, held
+    assert held.count(len(batch)) == held.count(-len(batch)) == times
 
 
 @pytest.mark.parametrize("is_truncated", [True, False])

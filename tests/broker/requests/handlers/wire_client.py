@@ -69,13 +69,15 @@ class WireClient:
         records = [(number, first_timestamp_ms + number, None, value, ()) for number, value in enumerate(values)]
         return self.produce_batch(topic, bytes(build_batch(records)), partition=partition)
 
-    def produce_batch(self, topic: str, batch: bytes, *, partition: int = 0) -> Any:
+    def produce_batch(
+        self, topic: str, batch: bytes, *, partition: int = 0, transactional_id: str | None = None
+    ) -> Any:
         kind = m.ProduceRequest
         data = kind.TopicProduceData(
             name=topic, partition_data=[kind.PartitionProduceData(index=partition, records=batch)]
         )
-        answer = self.ask(kind(acks=-1, timeout_ms=5_000, topic_data=[data]), 12)
-        return answer.responses[0].partition_responses[0]
+        request = kind(transactional_id=transactional_id, acks=-1, timeout_ms=5_000, topic_data=[data])
+        return self.ask(request, 12).responses[0].partition_responses[0]
 
     def describe(self, resource_type: int, name: str, *keys: str) -> dict[str, Any]:
         """The configs of one resource, by name."""

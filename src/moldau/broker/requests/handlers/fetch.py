@@ -78,7 +78,7 @@ Told = list[tuple[Topic, list[FetchedPartition]]]
 
 def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
     if len(frame) > _LARGE_BYTES:
-        broker.go_on(call, _handle_large(broker, call, bytes(frame), position))
+        broker.go_on(call, _handle_large(broker, call, bytes(frame), position), len(frame))
         return
     rest = _handle(broker, call, decode_fetch_request(frame, position, call.version))
     if rest is not None:

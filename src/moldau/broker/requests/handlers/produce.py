@@ -69,7 +69,7 @@ def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) ->
     try:
         request = decode_produce_request(frame, position, call.version, _READ_AT_ONCE_MAX)
     except ManyPartitions:
-        broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position))
+        broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position), len(frame))
         return
     _take(broker, call, request)
 
@@ -190,11 +190,13 @@ def _go_on(
     is_own: bool,
 ) -> None:
     """After this call, whose memory the batches are in unless they have been read at length."""
+    kept_bytes = 0
     if not is_own:
         for _, batches_by_partition in request.topics:
             for at, (index, batches) in enumerate(batches_by_partition):
                 batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
-    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended))
+                kept_bytes += len(batches or b"")
+    broker.go_on(call, _append_rest(broker, call, request, verified, told, appended), kept_bytes)
 
 
 async def _append_rest(
