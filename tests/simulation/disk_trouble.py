@@ -103,6 +103,7 @@ class DiskTrouble:
             return
         # An empty folder is a disk that lost everything: not while it is the last that counts.
         node.disk.unmount(path, leaves_folder=was_well and bool(self._random.below(2)))
+        self._world.note_loss(node)
         self._start(node)
         await self._for_a_while(8.0)
         is_well = self._world.everybody_is_well()
@@ -117,6 +118,7 @@ class DiskTrouble:
         if node.disk.unmounted or not node.is_up or not node.disk.exists(path):
             return
         node.disk.unmount(path, leaves_folder=False)
+        self._world.note_loss(node)
         await self._for_a_while()
         await self._end(node)
         node.mend_disk()
@@ -135,6 +137,7 @@ class DiskTrouble:
         if not self._may_rot(node, "header rot"):
             return
         node.crash(power_lost=False)
+        self._world.note_loss(node)
         where = node.disk.rot(
             self._random, lambda path: "/events-" in path and path.endswith(".log"), self._in_a_header
         )
@@ -162,6 +165,7 @@ class DiskTrouble:
         if self._random.below(2):
             await node.stop()
         node.crash(power_lost=False)
+        self._world.note_loss(node)
         files = [path for path in node.disk.files() if self._is_small_file(path) and node.disk.file_size(path)]
         for _ in range(min(3, len(files))):
             path = files[self._random.below(len(files))]
@@ -224,6 +228,7 @@ class DiskTrouble:
             return
         node.crash(power_lost=False)
         self._world.log(f"{node.host} gets an empty disk")
+        self._world.note_loss(node)
         node.replace_disk()
         self._start(node)
         await self._until_settled(node)

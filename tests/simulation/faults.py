@@ -18,6 +18,12 @@ from tests.simulation.membership import Membership
 from tests.simulation.world import CLIENT_PORT, SimNode, World
 
 MEMBERSHIP = ("node joins", "node leaves", "new disk")
+# Those that end a node uncleanly, or make it lose something. What begins while another node misses something waits for
+# a better time.
+_UNCLEAN = {
+    *("crash", "power", "full disk", "bit rot", "header rot", "file rot", "metadata rot", "new disk"),
+    *("dir fails", "dir away", "dir unmounted", "dir vanishes", "voter's new disk"),
+}
 
 
 class Faults:
@@ -95,6 +101,8 @@ class Faults:
         while loop.time() < end:
             await asyncio.sleep(self._random.fraction() * 1.5)
             kind, cause = self._kinds[self._random.below(len(self._kinds))]
+            if kind in _UNCLEAN and len(self._world.nodes) > 1 and not self._world.is_whole():
+                continue
             nodes = self._world.members
             node = nodes[self._random.below(len(nodes))]
             if kind not in MEMBERSHIP:
@@ -134,6 +142,7 @@ class Faults:
         # lose power at once, so one machine at a time does.
         if self._world.everybody_is_well():
             node.crash(power_lost=True)
+            self._world.note_loss(node)
             await self._down_for_a_while(node)
 
     async def _blackout(self, _: SimNode) -> None:
@@ -224,6 +233,7 @@ class Faults:
         if self.counts["bit rot"] > 1 or not self._world.everybody_is_well():
             return  # one copy of three may rot; when it is the last that counts, nobody can help
         node.crash(power_lost=False)
+        self._world.note_loss(node)
         rotten = node.disk.rot(self._random, lambda path: "/events-" in path and path.endswith(".log"), self._covered)
         self._world.log(f"bit rot in {rotten}")
         await self._down_for_a_while(node)

@@ -107,11 +107,12 @@ class Membership:
         self._world.log(f"{node.host} has left")
 
     async def _new_disk(self, node: SimNode) -> None:
-        if node.node is None:
+        if node.node is None or not self._world.everybody_is_well():
             return
         former = node.node.broker.metadata_log.raft.me
         node.crash(power_lost=False)
         self._world.log(f"{node.host} gets an empty disk")
+        self._world.note_loss(node)
         node.replace_disk()
         if not node.is_up:
             node.start()

@@ -42,7 +42,7 @@ class Died(BaseException):
 
 
 class _Job:
-    """One piece of work on a stack of its own. The loop calls `go_on`, which returns when the job stops or has ended."""
+    """Work on a stack of its own. The loop calls `go_on`, which returns when the job stops or has ended."""
 
     __slots__ = ("_stack", "_work", "error", "is_dead", "is_over", "locks", "result")
 

@@ -258,6 +258,7 @@ class World:
         self.on_start: list[Callable[[int, Any], None]] = []
         self.is_dynamic = spare_nodes is not None
         self.is_founded = False
+        self._losers: list[tuple[SimNode, int]] = []
         self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + (spare_nodes or 0) + 1)}
         for node in list(self.nodes.values())[nodes:]:
             node.is_member = False
@@ -338,6 +339,18 @@ class World:
                     if len(partition.isr) < len(partition.replicas):
                         return False
         return True
+
+    def note_loss(self, node: SimNode) -> None:
+        """Something that counted is gone from a disk, or may be."""
+        self._losers.append((node, node.starts))
+
+    def is_whole(self) -> bool:
+        """Whether nobody misses anything any more. Until then nobody else may end uncleanly: to Kafka that, too, is a
+        loss, and when every replica that was in sync has lost something, the one that led last leads again, whatever
+        it has left."""
+        if self._losers and self.everybody_is_well() and all(node.starts > then for node, then in self._losers):
+            self._losers.clear()
+        return not self._losers
 
     def disk_of(self, host: str) -> int:
         """Which of its disks a host has now."""
