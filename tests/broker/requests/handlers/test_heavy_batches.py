@@ -152,7 +152,12 @@ def test_what_waits_counts_against_the_memory_of_requests(
     monkeypatch.setattr(txn_verification, "_ask", lambda broker, *args: broker.loop.call_soon(ask, broker, *args))
     held: list[int] = []
     hold = ServerConnection.hold_memory
-    monkeypatch.setattr(ServerConnection, "hold_memory", lambda self, many: (held.append(many), hold(self, many))[1])
+
+    def noted(connection: ServerConnection, many: int) -> None:
+        held.append(many)
+        hold(connection, many)
+
+    monkeypatch.setattr(ServerConnection, "hold_memory", noted)
     topic = client.new_topic(cleanup_policy="compact")
     producer = init_producer(client, transactional_id)
     options = BatchOptions(
