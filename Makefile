@@ -20,8 +20,8 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(STAMP) ## run the tests (random order, two workers)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 15 tests --ignore tests/interop
+test: $(STAMP) ## run the tests (random order, three workers: half of their time is waiting)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 15 tests --ignore tests/interop
 
 coverage: $(STAMP) ## run them slower, and show what they cover
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop --ignore tests/simulation
