@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka.admin import (
     AdminClient,
+    NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -15,6 +17,7 @@ from confluent_kafka.admin import (
 
 from moldau.testing import Broker
 from tests.net.certificates import Identity, as_pkcs8, make_identity
+from tests.security.tokens import Issuer
 
 PASSWORDS = {"alice": "alice's secret", "bob": "bob=secret,with;signs"}
 PLAIN_USER, PLAIN_PASSWORD = "carol", 'carol "quoted" secret'
@@ -34,6 +37,7 @@ class Secured:
         self.ca_file = self._write("ca.pem", self.authority.certificate)
         self.server_file = self._write("server.pem", as_pkcs8(self.server) + self.server.certificate)
         self.client_file = self._write("client.pem", as_pkcs8(self.client) + self.client.certificate)
+        self.issuer = Issuer(folder)
         self.broker = Broker(self._settings() | dict(more or {}))
 
     def _settings(self) -> dict[str, str]:
@@ -53,7 +57,10 @@ class Secured:
             "ssl.truststore.location": self.ca_file,
             "listener.name.ssl.ssl.client.auth": "required",
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+),OU=tests,.*$/$1/L,DEFAULT",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+            "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.file.as_uri(),
+            "sasl.oauthbearer.jwks.endpoint.url": self.issuer.file.as_uri(),
+            "sasl.oauthbearer.expected.issuer": "tests",
             "connection.failed.authentication.delay.ms": "20",
         }
         for protocol in PROTOCOLS:
@@ -80,6 +87,13 @@ class Secured:
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address("PLAINTEXT")})
+
+    def new_topic(self) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        admin = self.admin()
+        for done in admin.create_topics([NewTopic(name, 1)]).values():
+            done.result(10)
+        return name
 
     def confluent(self, protocol: str, mechanism: str | None = None, **more: Any) -> dict[str, Any]:
         """Settings of librdkafka for one way in."""

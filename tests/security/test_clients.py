@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-import uuid
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.security.secured import MECHANISMS, PROTOCOLS, Secured
@@ -20,17 +18,9 @@ from tests.security.secured import MECHANISMS, PROTOCOLS, Secured
 WAYS = [(protocol, mechanism) for protocol in PROTOCOLS for mechanism in MECHANISMS]
 
 
-def new_topic(secured: Secured) -> str:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    admin = secured.admin()
-    for done in admin.create_topics([NewTopic(name, 1)]).values():
-        done.result(10)
-    return name
-
-
 @pytest.mark.parametrize(("protocol", "mechanism"), [*WAYS, ("ONEWAY", None), ("SSL", None)])
 def test_librdkafka(secured: Secured, protocol: str, mechanism: str | None) -> None:
-    topic = new_topic(secured)
+    topic = secured.new_topic()
     settings = secured.confluent(protocol, mechanism)
     if protocol == "SSL":
         settings |= {"ssl.certificate.location": secured.client_file, "ssl.key.location": secured.client_file}
@@ -50,7 +40,7 @@ def test_librdkafka(secured: Secured, protocol: str, mechanism: str | None) -> N
 
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 def test_kafka_python(secured: Secured, protocol: str, mechanism: str) -> None:
-    topic = new_topic(secured)
+    topic = secured.new_topic()
     user, password = secured.credentials(mechanism)
     settings = {
         "bootstrap_servers": secured.address(protocol),
@@ -70,7 +60,7 @@ def test_kafka_python(secured: Secured, protocol: str, mechanism: str) -> None:
 
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 def test_aiokafka(secured: Secured, protocol: str, mechanism: str) -> None:
-    topic = new_topic(secured)
+    topic = secured.new_topic()
     user, password = secured.credentials(mechanism)
 
     async def go() -> None:

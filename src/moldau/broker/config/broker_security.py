@@ -30,27 +30,28 @@ sasl.login.callback.handler.class class null - medium static refused
 sasl.login.class class null - medium static refused
     Java class. Moldau loads no Java classes.
 sasl.login.connect.timeout.ms int null - low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.read.timeout.ms int null - low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.refresh.buffer.seconds short 300 - medium broker ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.refresh.min.period.seconds short 60 - medium broker ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.refresh.window.factor double 0.8 - medium broker ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.refresh.window.jitter double 0.05 - medium broker ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.retry.backoff.max.ms long 10000 - low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.login.retry.backoff.ms long 100 - low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.mechanism.controller.protocol string GSSAPI - high static
     SASL mechanism used towards controllers.
 sasl.mechanism.inter.broker.protocol string GSSAPI - medium broker
     SASL mechanism used between brokers.
-sasl.server.callback.handler.class class null - medium static refused
-    Java class. Moldau loads no Java classes.
+sasl.server.callback.handler.class class null - medium static \
+only:org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
+    Java class. Moldau loads none; the one that verifies OAuth's tokens is what it does itself.
 sasl.server.max.receive.size int 524288 - medium static
     Largest SASL message before a client is authenticated.
 security.providers string null - low static refused
@@ -105,57 +106,57 @@ ssl.truststore.type string JKS - medium broker
 
 OAUTH = """
 sasl.oauthbearer.assertion.algorithm string RS256 ~{es256,rs256} medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.aud string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.exp.seconds int 300 [0,...,86400] low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.iss string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.jti.include boolean false - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.nbf.seconds int 60 [0,...,3600] low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.claim.sub string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.file string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.private.key.file string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.private.key.passphrase password null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.assertion.template.file string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.client.credentials.client.id string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.client.credentials.client.secret password null - medium static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.clock.skew.seconds int 30 - low static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.expected.audience list "" unique high static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.expected.issuer string null - high static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 - low static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 - low static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 - low static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.jwks.endpoint.url string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
+sasl.oauthbearer.clock.skew.seconds int 30 - low static
+    How far the clocks of whoever made a token and ours may differ.
+sasl.oauthbearer.expected.audience list "" unique high static
+    Of these, a token must name one; empty means that nobody looks.
+sasl.oauthbearer.expected.issuer string null - high static
+    Who must have made a token; not set means that nobody looks.
+sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 - low static
+    How often the keys of tokens are fetched anew.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 - low static
+    Longest wait before they are asked for again.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 - low static
+    First wait after they could not be had; doubles.
+sasl.oauthbearer.jwks.endpoint.url string null - medium static
+    Where the keys of tokens are, an https or a file URL.
 sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever - medium \
 static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator - medium \
 static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 sasl.oauthbearer.scope string null - medium static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.scope.claim.name string scope - low static ignored
-    OAuth, which Moldau does not have.
-sasl.oauthbearer.sub.claim.name string sub - low static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
+sasl.oauthbearer.scope.claim.name string scope - low static
+    Claim of a token that holds its scope.
+sasl.oauthbearer.sub.claim.name string sub - low static
+    Claim of a token that holds the user.
 sasl.oauthbearer.token.endpoint.url string null - medium static ignored
-    OAuth, which Moldau does not have.
+    Logging in with OAuth, which Moldau's nodes do not.
 """

@@ -12,7 +12,7 @@ from moldau.broker.config.errors import InvalidConfig
 if TYPE_CHECKING:
     from moldau.broker.config.broker import BrokerConfig
 
-SUPPORTED_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SUPPORTED_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIB = 1 << 20
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 # Each setting is at most the next.

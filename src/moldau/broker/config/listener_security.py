@@ -5,9 +5,10 @@ Invariant: what is raised names the setting and what to do, never a password.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.config.errors import InvalidConfig
+from moldau.security.bearer_tokens import TokenRules, check_key_url
 from moldau.security.jaas import JaasEntry, parse_jaas
 from moldau.security.sasl.client import Credentials
 from moldau.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM
@@ -101,3 +102,26 @@ def plain_users(config: BrokerConfig, listener: str) -> dict[str, str]:
         key = jaas_key(config, listener, PLAIN)
         raise InvalidConfig(f'{key} must name the users of PLAIN, as user_NAME="PASSWORD"', key)
     return entry.users
+
+
+def bearer_rules(config: BrokerConfig, listener: str) -> tuple[str, TokenRules]:
+    """Where the keys of OAUTHBEARER's tokens are, and what tokens must say. Raises InvalidConfig."""
+
+    def value(name: str) -> Any:
+        return config.for_listener(listener, f"sasl.oauthbearer.{name}", OAUTHBEARER)
+
+    key = "sasl.oauthbearer.jwks.endpoint.url"
+    url = value("jwks.endpoint.url")
+    if not url:
+        raise InvalidConfig(f"{key} must say where the keys are that OAUTHBEARER's tokens are signed with", key)
+    try:
+        check_key_url(url)
+    except ValueError as error:
+        raise InvalidConfig.for_value(key, url, str(error)) from None
+    return url, TokenRules(
+        audiences=value("expected.audience"),
+        issuer=value("expected.issuer"),
+        subject_claim=value("sub.claim.name"),
+        scope_claim=value("scope.claim.name"),
+        clock_skew_seconds=value("clock.skew.seconds"),
+    )

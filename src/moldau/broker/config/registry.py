@@ -18,6 +18,12 @@ _MECHANISM_KEYS = (
     "sasl.login.class",
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
 )
 # Dynamically these change only with the listener's prefix.
 DYNAMIC_SECURITY_KEYS = frozenset(

@@ -156,8 +156,10 @@ class NodeSecurity:
         return offers
 
     def _beginning(self, config: BrokerConfig, listener: str, mechanism: str) -> Callable[[], ServerMechanism]:
-        from moldau.security.sasl.mechanism import PLAIN
+        from moldau.security.sasl.mechanism import OAUTHBEARER, PLAIN
 
+        if mechanism == OAUTHBEARER:
+            return self._bearer_tokens(config, listener)
         if mechanism == PLAIN:
             from moldau.broker.config.listener_security import plain_users
             from moldau.security.sasl.plain import PlainServer
@@ -170,6 +172,26 @@ class NodeSecurity:
 
         users = self._cluster_users(config)
         return lambda: ScramServer(mechanism, users, lambda: token_urlsafe(24))
+
+    def _bearer_tokens(self, config: BrokerConfig, listener: str) -> Callable[[], ServerMechanism]:
+        from importlib.util import find_spec
+
+        from moldau.broker.config.listener_security import bearer_rules
+        from moldau.broker.node.bearer_keys import BearerKeys
+        from moldau.security.bearer_tokens import KeysUnavailable, TokenVerifier, fetch_keys, is_file
+        from moldau.security.sasl.oauthbearer import OAuthBearerServer
+
+        if find_spec("jwt") is None:
+            raise InvalidConfig("OAUTHBEARER needs `pip install 'moldau[security]'`", "sasl.enabled.mechanisms")
+        url, rules = bearer_rules(config, listener)
+        verifier = TokenVerifier(rules)
+        if is_file(url):  # a file can be looked at before anybody relies on it
+            try:
+                verifier.load(fetch_keys(url))
+            except KeysUnavailable as error:
+                raise InvalidConfig.for_value("sasl.oauthbearer.jwks.endpoint.url", url, str(error)) from None
+        BearerKeys(self._broker, url, verifier).start()
+        return lambda: OAuthBearerServer(verifier)
 
     def _cluster_users(self, config: BrokerConfig) -> ClusterUsers:
         if self._users is None:
