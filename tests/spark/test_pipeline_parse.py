@@ -205,3 +205,47 @@ def test_templates_come_from_a_file_of_lines(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a <*> b\n\nc\n")
     assert parse.read_templates(model.LogParse(templates_file="t.txt"), str(tmp_path)) == ("a <*> b", "c")
     assert parse.read_templates(model.LogParse(templates=("learn",)), str(tmp_path)) == ()
+
+
+def test_json_that_is_more_or_less_than_one_object_is_a_dead_letter(spark: "SparkSession") -> None:
+    how = model.JsonParse(schema="a bigint, d double, b decimal(6,2), at timestamp")
+    good, bad = split(
+        spark,
+        how,
+        b' {"a": 1, "at": "2026-11-15T12:00:00Z"}\n',
+        b'{"a":1}{"a":2}',
+        b'{"a":1} xyz',
+        b'{"a":1},{"a":2}',
+        b'{"a":1}]',
+        b'{"a":1}}',
+        b'{"a":1},"w":5',
+        b'{"a":1}] [{"b":2}',
+        b'{"a":1,"a":2}',
+        b'{"a":1,"x":{"y":1,"y":2}}',
+        b"{'a':1}",
+        b'{"d":NaN}',
+        b'{"d":1e999,"at":"2026-11-15T12:00:00Z"}',
+        b'{"a":99999999999999999999,"at":"2026-11-15T12:00:00Z"}',
+        b'{"b":123456789.5,"at":"2026-11-15T12:00:00Z"}',
+        b"null",
+    )
+    assert [row["a"] for row in good] == [1]
+    assert bad == {
+        1: "not JSON: the value goes on after its end, at column 8",
+        2: "not JSON: the value goes on after its end, at column 9",
+        3: "not JSON: the value goes on after its end, at column 8",
+        4: "not JSON: the value goes on after its end, at column 8",
+        5: "not JSON: the value goes on after its end, at column 8",
+        6: "not JSON: the value goes on after its end, at column 8",
+        7: "not JSON: the value goes on after its end, at column 8",
+        8: 'not JSON: the key "a" stands there twice',
+        9: 'not JSON: the key "y" stands there twice',
+        10: "not JSON: Expecting property name enclosed in double quotes at column 2",
+        11: "not JSON: NaN is no number",
+        12: "field d: Infinity is too large for double",
+        13: "field a: 99999999999999999999 is too large for bigint",
+        14: "field b: 123456789.5 is too large for decimal(6,2)",
+        15: "the value: expected an object, found null",
+    }
+    good, bad = split(spark, model.JsonParse(schema="a bigint", strict=False), b'{"a":1,"a":2}', b"{'a':3}")
+    assert [row["a"] for row in good] == [2, 3]

@@ -6,32 +6,67 @@ reason.
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark.sql import types as t
 
+_DOUBLE_MAX = sys.float_info.max
+_FLOAT_MAX = 3.4028235e38
 _WHOLE: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 
 
-def explain(value: bytes | None, schema: t.StructType) -> str:
+class NotStrict(ValueError):
+    """JSON by Python's reader, but not by the standard's."""
+
+
+def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -> str:
     """Why a value is not an object of this schema; the first reason found."""
     if value is None:
         return "the record has no value"
     try:
-        document = json.loads(value)
+        if not strict:
+            document = json.loads(value)
+        else:
+            document = json.loads(value, object_pairs_hook=_without_doubles, parse_constant=_refused)
     except UnicodeDecodeError as error:
         return f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+        if error.msg == "Extra data":
+            return f"not JSON: the value goes on after its end, at {place}"
         return f"not JSON: {error.msg} at {place}"
+    except NotStrict as error:
+        return f"not JSON: {error}"
     except RecursionError:
         return "not JSON: nested too deeply"
-    return _misfit(document, schema, "") or "it does not fit the schema"
+    if document is None:
+        return "the value: expected an object, found null"
+    # What is certain first: whether a time can be read depends on Spark's options.
+    certain = _misfit(document, schema, "", _fits_surely)
+    return certain or _misfit(document, schema, "", _fits) or "it does not fit the schema"
 
 
-def _misfit(value: Any, data_type: t.DataType, path: str) -> str | None:
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotStrict(f"the key {_shown(twice)} stands there twice")
+    return found
+
+
+def _refused(constant: str) -> Any:
+    raise NotStrict(f"{constant} is no number")
+
+
+Fits = Callable[[Any, t.DataType], bool]
+
+
+def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | None:
     """What of a value does not fit a type, as Spark's JSON reader sees it; None if it fits."""
     at = f"field {path}" if path else "the value"
     if value is None or isinstance(data_type, t.StringType):
@@ -41,7 +76,7 @@ def _misfit(value: Any, data_type: t.DataType, path: str) -> str | None:
             return f"{at}: expected an object, found {_shown(value)}"
         for field in data_type.fields:
             inner = f"{path}.{field.name}" if path else field.name
-            found = _misfit(value.get(field.name), field.dataType, inner)
+            found = _misfit(value.get(field.name), field.dataType, inner, fits)
             if found:
                 return found
         return None
@@ -49,15 +84,32 @@ def _misfit(value: Any, data_type: t.DataType, path: str) -> str | None:
         if not isinstance(value, list):
             return f"{at}: expected an array, found {_shown(value)}"
         return next(
-            (bad for i, each in enumerate(value) if (bad := _misfit(each, data_type.elementType, f"{path}[{i}]"))), None
+            (
+                bad
+                for i, each in enumerate(value)
+                if (bad := _misfit(each, data_type.elementType, f"{path}[{i}]", fits))
+            ),
+            None,
         )
     if isinstance(data_type, t.MapType):
         if not isinstance(value, dict):
             return f"{at}: expected an object, found {_shown(value)}"
         return next(
-            (bad for key, each in value.items() if (bad := _misfit(each, data_type.valueType, f"{path}.{key}"))), None
+            (bad for key, each in value.items() if (bad := _misfit(each, data_type.valueType, f"{path}.{key}", fits))),
+            None,
         )
-    return None if _fits(value, data_type) else f"{at}: expected {data_type.simpleString()}, found {_shown(value)}"
+    if fits(value, data_type):
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and _is_too_large(value, data_type):
+        return f"{at}: {_shown(value)} is too large for {data_type.simpleString()}"
+    return f"{at}: expected {data_type.simpleString()}, found {_shown(value)}"
+
+
+def _fits_surely(value: Any, data_type: t.DataType) -> bool:
+    """As `_fits`, but what only Spark's options tell is taken to fit."""
+    if isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.DateType | t.BinaryType):
+        return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    return _fits(value, data_type)
 
 
 def _fits(value: Any, data_type: t.DataType) -> bool:
@@ -67,12 +119,32 @@ def _fits(value: Any, data_type: t.DataType) -> bool:
     if bits is not None:
         return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
     if isinstance(data_type, t.DoubleType | t.FloatType):
-        special = isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity", "INF", "-INF")
-        return special or (isinstance(value, int | float) and not isinstance(value, bool))
+        return isinstance(value, int | float) and not isinstance(value, bool) and not _is_too_large(value, data_type)
     if isinstance(data_type, t.DecimalType):
-        return isinstance(value, int | float | str) and not isinstance(value, bool) and _is_number(value)
-    # Dates, times, binary: whether the text can be read depends on Spark's options. It was told to be bad, so it is.
+        is_number = isinstance(value, int | float | str) and not isinstance(value, bool) and _is_number(value)
+        return is_number and not _is_too_large(float(value), data_type)
+    if isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.DateType) and isinstance(value, str):
+        return _is_time(value)
+    # Binary, and times as numbers: it was told to be bad, so it is.
     return False
+
+
+def _is_too_large(value: float, data_type: t.DataType) -> bool:
+    if isinstance(data_type, t.DoubleType | t.FloatType):
+        limit = _DOUBLE_MAX if isinstance(data_type, t.DoubleType) else _FLOAT_MAX
+        return abs(value) > limit
+    if isinstance(data_type, t.DecimalType):
+        return abs(value) >= 10.0 ** (data_type.precision - data_type.scale)
+    bits = _WHOLE.get(type(data_type))
+    return bits is not None and isinstance(value, int) and not -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_number(value: Any) -> bool:
@@ -96,7 +168,7 @@ def infer_schema(values: Iterable[bytes | None]) -> t.StructType | None:
     found: t.DataType | None = None
     for value in values:
         try:
-            document = json.loads(value) if value else None
+            document = json.loads(value, object_pairs_hook=_without_doubles) if value else None
         except (ValueError, RecursionError):
             continue
         if isinstance(document, dict):

@@ -76,6 +76,7 @@ ON_ERROR = ("dead_letter", "drop", "fail")
 NEW_COLUMNS = ("ignore", "reject", "evolve")
 _ON_ERROR_ABOUT = "what happens to a record that cannot be parsed or breaks a rule under `require`"
 _REQUIRE_ABOUT = "rules a record has to keep: a name for each, and a SQL condition"
+_SIZE_ABOUT = "values with more bytes are not looked at: they are records that cannot be parsed"
 _TYPES_ABOUT = "types of columns that are not text, for example {bytes: bigint}"
 
 
@@ -88,6 +89,7 @@ class JsonParse:
         "ignore",
         *NEW_COLUMNS,
     )
+    strict: bool = flag("one object a value, no key twice, nothing but JSON: as Spark reads it, if false", True)
     require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)
     on_error: str = choice(_ON_ERROR_ABOUT, "dead_letter", *ON_ERROR)
     options: Mapping[str, str] = pairs("Spark's JSON options, for example timestampFormat")
@@ -120,6 +122,11 @@ class AvroParse:
 class RegexParse:
     pattern: str = text("a regular expression with named groups: each (?<name>…) is a column")
     types: Mapping[str, str] = pairs(_TYPES_ABOUT)
+    max_bytes: int = number(_SIZE_ABOUT, 1 << 20)
+    time_limit: str = duration(
+        "how long one value may take, where the pattern looks around or goes back to a group; others need no limit",
+        "1 second",
+    )
     require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)
     on_error: str = choice(_ON_ERROR_ABOUT, "dead_letter", *ON_ERROR)
     where: Where = where()
@@ -136,6 +143,7 @@ class LogParse:
     of: str = text("the column the templates are matched against", "content")
     sample_records: int = number("how many records `templates: learn` looks at", 5000)
     types: Mapping[str, str] = pairs(_TYPES_ABOUT)
+    max_bytes: int = number(_SIZE_ABOUT, 1 << 20)
     require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)
     on_error: str = choice(_ON_ERROR_ABOUT, "dead_letter", *ON_ERROR)
     where: Where = where()

@@ -10,7 +10,7 @@ Invariant: a record is in exactly one of `good` and `bad`, or is a tombstone (nu
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from moldau.spark.pipelines import model
-from moldau.spark.pipelines.patterns import java_pattern, line_pattern
+from moldau.spark.pipelines.durations import seconds_of
+from moldau.spark.pipelines.patterns import group_names, java_pattern, line_pattern
 from moldau.spark.pipelines.schema import parse_schema, parse_type
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def parsed(records: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
         case model.AvroParse():
             frame = _avro(packed, parse, given)
         case model.RegexParse():
-            frame = _regex(packed, parse.pattern, parse.types)
+            frame = _regex(packed, parse)
         case model.LogParse():
             frame = _log(packed, parse, given)
         case model.TextParse():
@@ -135,28 +136,45 @@ def _with_corrupt(schema: t.StructType) -> t.StructType:
     return _nullable(schema, t.StructField(_CORRUPT, t.StringType()))
 
 
-def _missing(schema: t.StructType) -> Column:
+def _missing(schema: t.StructType, parsed: str = _PARSED) -> Column:
     """The first NOT NULL column that is null."""
     column = f.lit(None).cast("string")
     for field in reversed(schema.fields):
         if not field.nullable:
             reason = f.lit(f"field {field.name}: missing or null, but the schema says NOT NULL")
-            column = f.when(f.col(f"{_PARSED}.`{field.name}`").isNull(), reason).otherwise(column)
+            column = f.when(f.col(f"{parsed}.`{field.name}`").isNull(), reason).otherwise(column)
     return column
 
 
 def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
+    """Spark's reader stops after the first object, lets the last of two equal keys win, and takes quotes of both kinds.
+
+    So the value is read inside of an object of ours, where nothing but a comma or a brace can follow it, and once more
+    inside of an array, where nothing but a comma or a bracket can, by the reader of variants, which refuses equal keys.
+    Nothing but blanks can follow in both.
+    """
     schema = schema_of(parse, given)
-    options = {**parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    frame = _parsed_once(packed, f.from_json(_text(), _with_corrupt(schema), options))
+    strictly = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"} if parse.strict else {}
+    options = {**strictly, **parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    wrapper = t.StructType([t.StructField("v", _nullable(schema)), t.StructField(_CORRUPT, t.StringType())])
+    read = f.from_json(f.concat(f.lit('{"v":'), _text(), f.lit("}")), wrapper, options)
+    whole = f.try_parse_json(f.concat(f.lit("["), _text(), f.lit("]"))).isNotNull() if parse.strict else f.lit(True)
+    frame = _parsed_once(packed, f.struct(read.alias("read"), whole.alias("whole")))
+    value = f"{_PARSED}.read.v"
     known = f.array(*(f.lit(name) for name in schema.names))
-    error = (
-        f.when(f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), f.lit(_UNEXPLAINED_JSON))
-        # Spark reads an empty value as an object without fields.
-        .when(f.length(f.trim(_text())) == 0, f.lit("not JSON: the value is empty"))
-        .otherwise(_missing(schema))
+    finite = f.lit(True)
+    for field in schema.fields:
+        if isinstance(field.dataType, t.DoubleType | t.FloatType):
+            column = f.abs(f.col(f"{value}.`{field.name}`"))
+            finite = finite & f.coalesce(column < f.lit(float("inf")), f.lit(True))
+    is_bad = (
+        f.col(value).isNull()
+        | f.col(f"{_PARSED}.read.{_CORRUPT}").isNotNull()
+        | ~f.col(f"{_PARSED}.whole")
+        | (~finite if parse.strict else f.lit(False))
     )
-    columns = [f.col(f"{_PARSED}.`{name}`").alias(name) for name in schema.names]
+    error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, value))
+    columns = [f.col(f"{value}.`{name}`").alias(name) for name in schema.names]
     if parse.new_columns == "reject":
         new = f.array_except(f.coalesce(f.json_object_keys(_text()), f.array().cast("array<string>")), known)
         reason = f.concat(f.lit("fields the schema does not have: "), f.array_join(new, ", "))
@@ -182,6 +200,7 @@ def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
     """Reasons in words. The function runs for the bad records only, so it may be slow."""
     schema = schema_of(parse, given)
     is_json = isinstance(parse, model.JsonParse)
+    strict = isinstance(parse, model.JsonParse) and parse.strict
     separator = "," if is_json else parse.options.get("sep", parse.options.get("delimiter", ","))
 
     def reason(value: bytes | None, known: str) -> str:
@@ -190,7 +209,7 @@ def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
         from moldau.spark.pipelines import csv_text, json_text
 
         if is_json:
-            return json_text.explain(None if value is None else bytes(value), schema)
+            return json_text.explain(None if value is None else bytes(value), schema, strict=strict)
         return csv_text.explain(None if value is None else bytes(value), schema, separator)
 
     return f.udf(reason, t.StringType(), useArrow=True)(f.col("value"), f.col(ERROR))
@@ -199,12 +218,51 @@ def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
 # ---- patterns and logs ----------------------------------------------------------------------------------------------
 
 
-def _regex(packed: DataFrame, pattern: str, types: Any) -> DataFrame:
-    java, groups = java_pattern(pattern)
-    error: Column = f.when(~_text().rlike(java), f.lit("the value does not match the pattern"))
+def _regex(packed: DataFrame, parse: model.RegexParse) -> DataFrame:
+    """Groups are found in Python workers by an engine that cannot run away (`linear_groups`)."""
+    from moldau.spark.pipelines.linear_groups import finder
+
+    names = group_names(parse.pattern)
+    found = t.StructType([t.StructField(name, t.StringType()) for name in names])
+    returns = t.StructType([t.StructField("found", found), t.StructField("error", t.StringType())])
+    frame = _parsed_once(
+        packed, _arrow_udf(finder(parse.pattern, seconds_of(parse.time_limit)), returns)(_sized(parse.max_bytes))
+    )
+    texts = {name: f.nullif(f.col(f"{_PARSED}.found.`{name}`"), f.lit("")) for name in names}
+    error = f.coalesce(_too_large(parse.max_bytes), f.col(f"{_PARSED}.error"))
+    return _typed(frame, texts, parse.types, error, _fenced)
+
+
+def _line(packed: DataFrame, parse: model.LogParse) -> DataFrame:
+    """Lines of logs are matched in the JVM: their patterns are ours, and linear."""
+    java, groups = java_pattern(line_pattern(parse.line))
+    text = _sized(parse.max_bytes)
+    unlike = f.when(~text.rlike(java), f.lit("the value does not match the pattern"))
+    texts = {name: f.nullif(f.regexp_extract(text, java, number), f.lit("")) for name, number in groups.items()}
+    return _typed(packed, texts, parse.types, f.coalesce(_too_large(parse.max_bytes), unlike), lambda error: error)
+
+
+def _sized(bytes_max: int) -> Column:
+    """The text; null, which no engine looks at, if there is too much of it."""
+    return f.when(f.octet_length(_value()) <= bytes_max, _text())
+
+
+def _too_large(bytes_max: int) -> Column:
+    size = f.octet_length(_value())
+    words = f.concat(f.lit("the value has "), size.cast("string"), f.lit(f" bytes, more than max_bytes: {bytes_max}"))
+    return f.when(size > bytes_max, words)
+
+
+def _typed(
+    frame: DataFrame,
+    texts: Mapping[str, Column],
+    types: Mapping[str, str],
+    error: Column,
+    fenced: Callable[[Column], Column],
+) -> DataFrame:
+    """The columns, each of its type; a text that is not of its type is an error."""
     columns = []
-    for name, number in groups.items():
-        text = f.nullif(f.regexp_extract(_text(), java, number), f.lit(""))
+    for name, text in texts.items():
         if name not in types:
             columns.append(text.alias(name))
             continue
@@ -213,7 +271,7 @@ def _regex(packed: DataFrame, pattern: str, types: Any) -> DataFrame:
         reason = f.concat(f.lit(f"field {name}: expected {kind}, found "), text)
         error = f.coalesce(error, f.when(text.isNotNull() & typed.isNull(), reason))
         columns.append(typed.alias(name))
-    return packed.select(*columns, RAW, f.coalesce(_text_error(), error).alias(ERROR))
+    return frame.select(*columns, RAW, fenced(f.coalesce(_text_error(), error)).alias(ERROR))
 
 
 _TEMPLATE_TYPE = t.StructType(
@@ -226,7 +284,7 @@ _TEMPLATE_TYPE = t.StructType(
 
 
 def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
-    frame = _regex(packed, line_pattern(parse.line), parse.types)
+    frame = _line(packed, parse)
     if not given.templates:
         return frame
     templates = given.templates
