@@ -36,7 +36,7 @@ def test_the_defaults_are_those_of_javas_producer_in_spark() -> None:
     assert options.topic is None
     assert options.producer["partitioner"] == "murmur2_random"
     assert options.producer["enable.idempotence"] == "true"
-    assert options.producer["delivery.timeout.ms"] == "120000"
+    assert options.producer["delivery.timeout.ms"] == "300000", "as long as an outage may last"
 
 
 def test_names_are_taken_in_any_case_and_javas_names_are_translated() -> None:
@@ -166,3 +166,27 @@ def test_columns_that_can_be_written(columns: StructType, topic: str | None) -> 
 def test_columns_that_cannot_be_written(columns: StructType, topic: str | None, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         check_columns(columns, topic)
+
+
+def test_exactly_once_refuses_adaptive_streaming() -> None:
+    """Spark 4.3 turns it on by default, and tasks see a setting only if it was set."""
+    from moldau.spark.sink import refuse_adaptive
+
+    for setting, version in ((None, "4.3.0"), ("true", "4.3.0"), ("TRUE", "4.2.0")):
+        with pytest.raises(
+            OptionError, match=r"exactly-once needs spark\.sql\.adaptive\.streaming\.stateless\.enabled=false"
+        ):
+            refuse_adaptive(setting, version)
+    refuse_adaptive("false", "4.3.0")
+    refuse_adaptive(None, "4.2.1")
+
+
+def test_the_source_plans_without_numpy_and_arrow() -> None:
+    """Spark gives a Python worker ten seconds to say hello, and on a busy machine imports are most of that."""
+    import subprocess
+    import sys
+
+    heavy = {"numpy", "pyarrow", "pandas", "confluent_kafka"}
+    code = f"import sys, moldau.spark.stream_source; print(*({heavy} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == ""

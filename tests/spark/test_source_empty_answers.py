@@ -4,7 +4,8 @@ import pytest
 
 from moldau.client.connection import ClientError
 from moldau.client.settings import parse_client_settings
-from moldau.spark.fetch_client import DataLost, FetchSettings, RangeToRead, read_range
+from moldau.spark.fetch_client import read_range
+from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead
 from moldau.wire import ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame
 from tests.spark.scripted_peer import Said, ScriptedPeer, records, said

@@ -8,7 +8,6 @@ import pytest
 from moldau.client.sasl import AuthenticationFailed, exchange
 from moldau.client.security import librdkafka_security, parse_security
 from moldau.spark.connecting import client_settings
-from moldau.spark.fetch_client import RangeToRead
 from moldau.spark.options import (
     OffsetLimit,
     OptionError,
@@ -17,7 +16,7 @@ from moldau.spark.options import (
     read_duration_ms,
     source_schema,
 )
-from moldau.spark.ranges import cut
+from moldau.spark.ranges import RangeToRead, cut
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

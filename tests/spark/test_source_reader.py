@@ -14,8 +14,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from moldau.client.cluster import UnknownTopic
 from moldau.client.connection import Disconnected
 from moldau.spark.arrow_rows import MalformedTimestamp, arrow_schema
-from moldau.spark.fetch_client import DataLost
 from moldau.spark.options import OptionError, source_schema
+from moldau.spark.ranges import DataLost
 from moldau.spark.source import make_batch_reader
 from moldau.testing import Broker
 from tests.spark.reading import batch_reader, options_of, rows, send, tables, values

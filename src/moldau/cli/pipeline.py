@@ -5,13 +5,14 @@ Only `run` and `explain --plan` start Spark; the rest answers at once. `run` sto
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,21 +195,37 @@ def explain(
 
 
 @app.command()
-def status(target: Target, settings: Settings = None, checkpoint: Checkpoint = None) -> None:
-    """How a pipeline is doing, or was when it ended; reads a file beside its checkpoint."""
+def status(
+    target: Target,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    settings: Settings = None,
+    checkpoint: Checkpoint = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """How a pipeline is doing, or was when it ended; reads a file beside its checkpoint; lag is asked for."""
     from rich.console import Console
 
+    from moldau.spark.pipelines.lag import LagMeter
     from moldau.spark.pipelines.progress import QueryProgress, read_status
 
-    pipeline = _load(target, settings, checkpoint=checkpoint)
+    pipeline = _load(target, settings, bootstrap_server, checkpoint)
     found = read_status(pipeline.checkpoint_folder)
     if found is None:
         fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}")
     age_s = max(0.0, time.time() - float(found["time"]))
     alive = bool(found["running"]) and _is_alive(int(found["pid"]))
     what = "running" if alive else "not running" if not found["running"] else "ended without saying so (killed?)"
-    typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago")
-    Console().print(_table([QueryProgress(**each) for each in found["queries"]]))
+    queries = [QueryProgress(**each) for each in found["queries"]]
+    meter = LagMeter(pipeline)
+    queries = [
+        each if (lag := meter.measure(each.name, {})) is None else replace(each, lag_records=lag) for each in queries
+    ]
+    if as_json:
+        content = {**found, "running": alive, "age_s": round(age_s, 1), "queries": [asdict(each) for each in queries]}
+        typer.echo(json.dumps(content, indent=1))
+        return
+    typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago; lag as of now")
+    Console().print(_table(queries))
 
 
 def _is_alive(pid: int) -> bool:

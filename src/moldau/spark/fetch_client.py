@@ -19,13 +19,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moldau.client.cluster import Address, Cluster
+from moldau.client.cluster import Cluster
 from moldau.client.connection import BrokerError, ClientError, Connection, Disconnected
-from moldau.client.settings import ClientSettings
 from moldau.records.batch import Buffer, iter_batches
 from moldau.records.codecs import Arena
 from moldau.records.columns import Columns, iter_columns
 from moldau.seams.disk import FileRegion
+from moldau.spark.broker_outage import Waiting
+from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead
 from moldau.wire import ErrorCode, MalformedFrame, apis, encode
 from moldau.wire.fetch import FetchedPartition, decode_fetch_response
 from moldau.wire.messages import FetchRequest
@@ -50,38 +51,6 @@ _RETRY_SECONDS = 0.1
 _THROTTLED_SECONDS_MAX = 5.0
 _EMPTY_ANSWERS_BELIEVED = 3
 _BYTES_MAX = 1 << 30
-
-
-class DataLost(ClientError):
-    """Records that were to be read are not there any more."""
-
-
-@dataclass(slots=True, frozen=True)
-class RangeToRead:
-    """One task's work, with what the driver knows about the leader."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    leader: Address | None = None
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
-
-
-@dataclass(slots=True, frozen=True)
-class FetchSettings:
-    """How to ask."""
-
-    client: ClientSettings
-    read_committed: bool = False
-    include_headers: bool = False
-    fail_on_data_loss: bool = True
-    max_bytes: int = 4 << 20
-    max_wait_ms: int = 500
-    timeout_s: float = 120.0  # without progress
-    check_crcs: bool = True
 
 
 @dataclass(slots=True, frozen=True)
@@ -130,6 +99,7 @@ class _Fetcher:
         self._connection: Connection | None = None
         self._is_stopped = threading.Event()
         self._deadline = 0.0
+        self._waiting: Waiting | None = None
         self._max_bytes = settings.max_bytes
         self._empty_answers = 0  # in a row, from a log that reaches the end of the range
         self._is_compacted: bool | None = None  # None: not asked yet
@@ -312,12 +282,16 @@ class _Fetcher:
 
     def _made_progress(self) -> None:
         self._deadline = time.monotonic() + self._settings.timeout_s
+        self._waiting = None
         self._empty_answers = 0
 
     def _try_again(self, error: ClientError) -> None:
         """Ask who leads now, after a moment; too long without progress is the error itself."""
-        if time.monotonic() > self._deadline:
+        if self._waiting is None:
+            self._waiting = Waiting(max(self._settings.timeout_s, self._settings.outage_s))
+        if self._waiting.is_over():
             raise error
+        self._waiting.say(error)
         if self._connection is not None:
             self._connection.close()
             self._connection = None

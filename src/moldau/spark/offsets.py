@@ -9,7 +9,8 @@ from typing import Any
 from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
 from moldau.spark.options import EARLIEST, LATEST, OffsetLimit, OptionError, SourceOptions, shown
 
-# The starting offsets of a query, beside the end of its first batch. No topic can have this name.
+# The starting offsets of a query, beside the end of its first batch: in checkpoints of version 0.1, which are read, and
+# no longer written, because Spark's own source cannot read them. No topic can have this name.
 START_KEY = "#start"
 
 
@@ -17,6 +18,13 @@ def resolve(
     limit: OffsetLimit, cluster: Cluster, topics: Topics, options: SourceOptions, *, is_start: bool
 ) -> PartitionOffsets:
     """Every partition's offset. Partitions named in the options must be those that are there."""
+    return resolve_start(limit, cluster, topics, options, is_start=is_start)[0]
+
+
+def resolve_start(
+    limit: OffsetLimit, cluster: Cluster, topics: Topics, options: SourceOptions, *, is_start: bool = True
+) -> tuple[PartitionOffsets, frozenset[TopicPartition]]:
+    """The same, and the partitions whose answer will be another one when it is asked again: latest moves on."""
     partitions = topics.leaders.keys()
     if limit.kind in {"offsets", "timestamps"} and limit.by_partition.keys() != partitions:
         raise OptionError(
@@ -30,7 +38,8 @@ def resolve(
     else:
         wanted = dict.fromkeys(partitions, EARLIEST if limit.kind == "earliest" else LATEST)
     special = {partition: offset for partition, offset in wanted.items() if offset < 0}
-    return wanted | cluster.list_offsets(special, read_committed=options.read_committed, topics=topics)
+    found = wanted | cluster.list_offsets(special, read_committed=options.read_committed, topics=topics)
+    return found, frozenset(each for each, offset in wanted.items() if offset == LATEST)
 
 
 def _at_timestamps(
@@ -52,11 +61,9 @@ def _at_timestamps(
     return found
 
 
-def to_json(offsets: PartitionOffsets, start: PartitionOffsets | None = None) -> dict[str, Any]:
-    """As Spark stores it. With `start`, the end of a first batch remembers where it began."""
+def to_json(offsets: PartitionOffsets) -> dict[str, Any]:
+    """As Spark stores it, and as its own Kafka source does."""
     table: dict[str, Any] = {}
-    if start is not None:
-        table[START_KEY] = to_json(start)
     for (topic, index), offset in sorted(offsets.items()):
         table.setdefault(topic, {})[str(index)] = offset
     return table
@@ -72,5 +79,5 @@ def from_json(table: dict[str, Any]) -> PartitionOffsets:
 
 
 def start_in(table: dict[str, Any]) -> PartitionOffsets | None:
-    """The starting offsets that the end of a first batch carries."""
+    """The starting offsets that the end of a first batch carries, in a checkpoint of version 0.1."""
     return from_json(table[START_KEY]) if START_KEY in table else None

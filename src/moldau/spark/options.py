@@ -12,12 +12,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from moldau.client.cluster import PartitionOffsets, TopicPartition
+from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EARLIEST = -2
 LATEST = -1
+OUTAGE_DEFAULT = "5m"
 _KAFKA = "kafka."
 _SOURCE_NAMES = (
     "assign",
@@ -41,6 +43,7 @@ _SOURCE_NAMES = (
     "maxTriggerDelay",
     "minOffsetsPerTrigger",
     "minPartitions",
+    "outage",
     "partition.metadata.cache.ttl.ms",
     "publishProgress",
 )
@@ -93,6 +96,7 @@ class SourceOptions:
     offset_retries: int
     offset_retry_interval_ms: int
     api_timeout_ms: int
+    outage_ms: float  # how long brokers that have answered may be away
     metadata_age_ms_max: int
     group_id: str | None  # progress is published here; None: nowhere
 
@@ -259,6 +263,7 @@ def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]
         offset_retries=read_int_or(options, "fetchOffset.numRetries", 3, least=1),
         offset_retry_interval_ms=read_int_or(options, "fetchOffset.retryIntervalMs", 1_000, least=0),
         api_timeout_ms=read_int_or(options, "kafka.default.api.timeout.ms", 60_000, least=1),
+        outage_ms=read_duration_ms(options, "outage", OUTAGE_DEFAULT),
         metadata_age_ms_max=1_000 if metadata_age_ms is None else max(metadata_age_ms, 0),
         group_id=_group_id(options, kafka),
     )
@@ -289,9 +294,9 @@ def _parse_topics(
     if not pattern:
         raise OptionError("option 'subscribePattern' is empty: write a regular expression for topic names")
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from None
+        topic_pattern(pattern)
+    except PatternRefused as error:
+        raise OptionError(f"option 'subscribePattern' {error}") from None
     return None, None, pattern
 
 

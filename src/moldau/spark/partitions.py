@@ -1,16 +1,15 @@
 """The partitions that a query's options ask for, as they are now."""
 
-import re
-
 from moldau.client.cluster import Cluster, Topics, UnknownTopic
 from moldau.spark.options import SourceOptions
+from moldau.spark.topic_patterns import topic_pattern
 
 
 def assigned_partitions(cluster: Cluster, options: SourceOptions) -> Topics:
     """The partitions the options ask for, as they are now."""
     if options.subscribe_pattern is not None:
         every = cluster.topics(None)
-        pattern = re.compile(options.subscribe_pattern)
+        pattern = topic_pattern(options.subscribe_pattern)
         kept = {name: leader for name, leader in every.leaders.items() if pattern.search(name[0])}
         return Topics(kept, every.brokers, frozenset())
     if options.subscribe is not None:

@@ -16,6 +16,7 @@ from moldau.spark.sink_columns import Rows
 _UNASSIGNED = -1  # librdkafka's word for: let the partitioner decide
 _POLL_SECONDS = 0.05
 # What matters comes as exceptions; librdkafka's own words are for those who set up logging.
+_log = logging.getLogger(__name__)
 LIBRDKAFKA_LOG = logging.getLogger("moldau.spark.librdkafka")
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
@@ -28,11 +29,18 @@ def make_producer(settings: Mapping[str, str], **more: Any) -> Producer:
     """A producer, or an error that names the option at fault."""
     try:
         # Reports are wanted of failures only: a callback for each record would cost more than sending it.
-        return Producer({**settings, "delivery.report.only.error": True, "logger": LIBRDKAFKA_LOG, **more})
+        reports: dict[str, Any] = {"delivery.report.only.error": True, "logger": LIBRDKAFKA_LOG, "error_cb": _say_away}
+        return Producer({**settings, **reports, **more})
     except KafkaException as refusal:
         error = refusal.args[0]
         advice = "see librdkafka's CONFIGURATION.md for names and values; options are kafka.<name>"
         raise ValueError(f"Kafka options are not accepted: {error.str()}. {advice}") from refusal
+
+
+def _say_away(error: KafkaError) -> None:
+    """librdkafka tries again by itself until delivery.timeout.ms; people want to know why nothing moves."""
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        _log.warning("waiting for the brokers to write to them (option outage): %s", error.str())
 
 
 class Sender:

@@ -1,13 +1,50 @@
 """Offset ranges of a batch, cut into tasks: what `minPartitions` and `maxRecordsPerPartition` ask for.
 
+What a task is told is defined here too, apart from what reads it: planning needs neither numpy nor Arrow.
+
 The same arithmetic as Spark's own source, so that a query has the same tasks on both.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from moldau.spark.fetch_client import RangeToRead
+from moldau.client.cluster import Address
+from moldau.client.connection import ClientError
+from moldau.client.settings import ClientSettings
+
+
+class DataLost(ClientError):
+    """Records that were to be read are not there any more."""
+
+
+@dataclass(slots=True, frozen=True)
+class RangeToRead:
+    """One task's work, with what the driver knows about the leader."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    leader: Address | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(slots=True, frozen=True)
+class FetchSettings:
+    """How to ask."""
+
+    client: ClientSettings
+    read_committed: bool = False
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    max_bytes: int = 4 << 20
+    max_wait_ms: int = 500
+    timeout_s: float = 120.0  # without progress
+    check_crcs: bool = True
+    outage_s: float = 0.0  # without a broker that answers
 
 
 def cut(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ADAPTIVE_STREAMING = "spark.sql.adaptive.streaming.stateless.enabled"
 _LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 
 
@@ -37,9 +38,14 @@ def session(
 
 
 def register(spark: "SparkSession") -> None:
-    """Teach a session of your own the format "moldau"; doing it twice is fine."""
+    """Teach a session of your own the format "moldau"; doing it twice is fine.
+
+    A repeated batch must have the tasks it had, or exactly-once sinks cannot tell what they wrote. Spark 4.3 lets their
+    number depend on the data and on how many cores are there, unless told not to: it is told so here.
+    """
     from moldau.spark.datasource import MoldauDataSource
 
+    spark.conf.set(ADAPTIVE_STREAMING, "false")
     spark.dataSource.register(MoldauDataSource)
 
 
@@ -72,7 +78,7 @@ def default_config(master: str) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         # A batch that is repeated must have the tasks it had, or exactly-once sinks cannot tell what they wrote; with
         # this, their number depends on how many cores are there at the moment.
-        "spark.sql.adaptive.streaming.stateless.enabled": "false",
+        ADAPTIVE_STREAMING: "false",
     }
     if master.startswith("local"):
         settings |= {

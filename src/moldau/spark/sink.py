@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -25,6 +26,7 @@ from moldau.client.settings import ClientSettings
 from moldau.spark import transactions
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
+from moldau.spark.session import ADAPTIVE_STREAMING
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
 from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+_ADAPTIVE_SINCE = "4.3"
 
 
 @dataclass
@@ -142,12 +145,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return write_at_least_once(self._options, iterator)
         task = _task()
+        refuse_adaptive(task.getLocalProperty(ADAPTIVE_STREAMING))
         query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
         if query_id is None or batch_id is None:
             raise RuntimeError(
                 "Spark did not tell the query and batch this task belongs to: exactly-once cannot be kept"
             )
         return write_exactly_once(self._options, query_id, int(batch_id), task.partitionId(), iterator)
+
+
+def refuse_adaptive(setting: str | None, version: str = pyspark.__version__) -> None:
+    """Spark hands its settings to tasks if they were set; this one is on by default since 4.3."""
+    is_on = setting.lower() != "false" if setting is not None else version >= _ADAPTIVE_SINCE
+    if is_on:
+        raise OptionError(
+            f"exactly-once needs {ADAPTIVE_STREAMING}=false: with it, a repeated batch may have other tasks than it "
+            "had, and rows would be lost or doubled. Set it, or call moldau.spark.register(spark), which does"
+        )
 
 
 def _task() -> TaskContext:

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from moldau.client.settings import ClientSettings
 from moldau.spark.connecting import client_settings, librdkafka_settings
-from moldau.spark.options import OptionError, kafka_settings, lowered, read_bool, read_int, refuse_misspelt
+from moldau.spark.options import (
+    OUTAGE_DEFAULT,
+    OptionError,
+    kafka_settings,
+    lowered,
+    read_bool,
+    read_duration_ms,
+    read_int,
+    refuse_misspelt,
+)
 
 _NAMES = (
     "topic",
@@ -18,13 +27,15 @@ _NAMES = (
     "transactionalIdPrefix",
     "batchId",
     "checkReplay",
+    "outage",
     "includeHeaders",
     "checkpointLocation",
 )
 _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
 # Open transactions hold readers of committed data back, and the brokers' ceiling is 15 minutes unless it was raised.
 _TRANSACTION_TIMEOUT_MS = 5 * 60_000
-_MAX_BLOCK_MS = 60_000
+
+_BLOCK_MS_MIN = 1_000
 
 # What Java's producer does unless told otherwise. murmur2 puts a key where every Java program puts it.
 _DEFAULTS: Mapping[str, str] = {
@@ -96,7 +107,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             "run: together they recognise a batch that was written before"
         )
     transaction_timeout_ms = read_int(given, "kafka.transaction.timeout.ms", least=1) or _TRANSACTION_TIMEOUT_MS
-    producer = _producer_settings(kafka, delivery)
+    outage_ms = round(read_duration_ms(given, "outage", OUTAGE_DEFAULT))
+    producer = _producer_settings(kafka, delivery, outage_ms)
     if delivery is Delivery.EXACTLY_ONCE:
         # Trying longer than the transaction lasts makes no sense, and librdkafka refuses to.
         producer["delivery.timeout.ms"] = str(min(transaction_timeout_ms, int(producer["delivery.timeout.ms"])))
@@ -112,7 +124,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         transactional_id_prefix=prefix,
         batch_id=batch_id,
         transaction_timeout_ms=transaction_timeout_ms,
-        max_block_ms=read_int(given, "kafka.max.block.ms", least=1) or _MAX_BLOCK_MS,
+        max_block_ms=read_int(given, "kafka.max.block.ms", least=1) or max(outage_ms, _BLOCK_MS_MIN),
         check_replay=read_bool(given, "checkReplay", default=True),
     )
 
@@ -125,8 +137,10 @@ def _delivery(text: str) -> Delivery:
         raise OptionError(f"option 'delivery' is '{text}': write {known}") from None
 
 
-def _producer_settings(kafka: Mapping[str, str], delivery: Delivery) -> dict[str, str]:
+def _producer_settings(kafka: Mapping[str, str], delivery: Delivery, outage_ms: int) -> dict[str, str]:
+    """Records are kept for brokers that are away as long as the outage may last, unless the user says how long."""
     settings = dict(_DEFAULTS)
+    settings["delivery.timeout.ms"] = str(max(int(settings["delivery.timeout.ms"]), outage_ms))
     read_int(kafka, "delivery.timeout.ms", least=0)
     for name, value in kafka.items():
         if name in _REFUSED:

@@ -4,23 +4,26 @@ The driver decides on offsets; an executor is told one range and reads exactly t
 the same rows twice.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from moldau.client.cluster import Cluster, PartitionOffsets, Topics
+from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.connecting import client_settings
-from moldau.spark.fetch_client import FetchSettings, RangeToRead, read_range
 from moldau.spark.offsets import resolve
-from moldau.spark.options import OptionError, SourceOptions, parse_batch_options, read_int_or
+from moldau.spark.options import LATEST, OptionError, SourceOptions, parse_batch_options, read_int_or
 from moldau.spark.partitions import assigned_partitions, require_topics
-from moldau.spark.ranges import cut
+from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead, cut
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PARTITION_BYTES_DEFAULT = 4 << 20
+_PATIENCE_SECONDS_MAX = 5.0
+_log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
@@ -33,7 +36,8 @@ class RangePartition(InputPartition):
 def open_cluster(options: SourceOptions) -> Cluster:
     return Cluster(
         client_settings(options.kafka),
-        patience_s=options.api_timeout_ms / 1000,
+        # Longer outages are waited for by whoever asks, who says so (`broker_outage`).
+        patience_s=min(options.api_timeout_ms / 1000, _PATIENCE_SECONDS_MAX),
         attempts=options.offset_retries,
         pause_s=options.offset_retry_interval_ms / 1000,
     )
@@ -54,7 +58,9 @@ def make_tasks(
 
 def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any]:
     """The rows of one task as Arrow record batches. Runs on an executor."""
+    # Here and not above: the driver, which only plans, starts without numpy and Arrow, in half the time.
     from moldau.spark.arrow_rows import arrow_schema, to_rows
+    from moldau.spark.fetch_client import read_range
 
     work: RangeToRead | None = partition.value
     if work is None:  # Spark's own stand-in for a job without tasks
@@ -75,6 +81,7 @@ def fetch_settings(options: SourceOptions) -> FetchSettings:
         max_bytes=read_int_or(numbers, "kafka.max.partition.fetch.bytes", _PARTITION_BYTES_DEFAULT, least=1),
         max_wait_ms=read_int_or(numbers, "kafka.fetch.max.wait.ms", 500, least=0),
         timeout_s=options.poll_timeout_ms / 1000,
+        outage_s=options.outage_ms / 1000,
         check_crcs=options.kafka.get("check.crcs", "true").lower() != "false",
     )
 
@@ -101,11 +108,16 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
+        return BrokerPatience(0, first_s=self._options.api_timeout_ms / 1000).outlast(self._planned)
+
+    def _planned(self) -> list[InputPartition]:
         options = self._options
         with open_cluster(options) as cluster:
             topics = require_topics(assigned_partitions(cluster, options))
             starts = resolve(options.starting, cluster, topics, options, is_start=True)
             ends = resolve(options.ending, cluster, topics, options, is_start=False)
+            if options.ending.kind == "offsets":
+                ends = self._that_are_there(starts, ends, cluster, topics)
         for partition, start in starts.items():
             if start > ends[partition]:
                 raise OptionError(
@@ -114,6 +126,20 @@ class BatchReader(DataSourceReader):
                     "deleted and created again"
                 )
         return make_tasks(starts, ends, topics, options)
+
+    def _that_are_there(
+        self, starts: PartitionOffsets, ends: PartitionOffsets, cluster: Cluster, topics: Topics
+    ) -> PartitionOffsets:
+        """Ends beyond the end of a partition are not waited for: nobody says that anything will come."""
+        options = self._options
+        latest = cluster.list_offsets(dict.fromkeys(ends, LATEST), read_committed=options.read_committed, topics=topics)
+        for (topic, index), end in ends.items():
+            if end > latest[topic, index]:
+                told = f"'{options.ending.option}' is {end} for {topic}-{index}, which ends at {latest[topic, index]}"
+                if options.fail_on_data_loss:
+                    raise DataLost(f"{told}. To read what is there, set failOnDataLoss to false")
+                _log.warning("%s: reading what is there", told)
+        return {each: min(end, max(latest[each], starts[each])) for each, end in ends.items()}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(partition, self._options)

@@ -1,8 +1,9 @@
 """The stream: which offsets make the next micro-batch.
 
 Spark keeps the end of each batch in its checkpoint and nothing else of ours; where the first batch began it asks again
-after a restart, and "latest" would have moved on by then. So the end of the first batch carries the start with it
-(`offsets.START_KEY`), and a replay reads exactly what was planned.
+after a restart, and "latest" would have moved on by then. So a partition that starts at its end has nothing in the
+first batch: its end in the checkpoint is where it starts. Other starts (earliest, offsets, times) are the same when asked
+again. Nothing but offsets is stored, so a checkpoint serves Spark's own source too, after any number of batches.
 
 Invariant: a batch, planned once, always reads the same offsets; no offset is skipped, except those that retention or
 the deletion of a topic took, which is an error unless `failOnDataLoss` is off.
@@ -24,12 +25,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
+from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.connecting import client_settings
-from moldau.spark.fetch_client import DataLost
-from moldau.spark.offsets import from_json, resolve, start_in, to_json
+from moldau.spark.offsets import from_json, resolve_start, start_in, to_json
 from moldau.spark.options import EARLIEST, LATEST, SourceOptions, parse_stream_options, shown
 from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.progress import GroupProgress
+from moldau.spark.ranges import DataLost
 from moldau.spark.source import make_tasks, open_cluster, read_rows, refuse_other_columns
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: PartitionOffsets | None = None
         self._latest_at = -math.inf
         self._initial: PartitionOffsets | None = None
+        self._is_first_planned = False
+        self._moving: frozenset[TopicPartition] = frozenset()  # starts that would be others if asked again
+        self._patience = BrokerPatience(options.outage_ms / 1000, first_s=options.api_timeout_ms / 1000)
         self._available_now: PartitionOffsets | None = None
         self._triggered_at = -math.inf
 
@@ -68,12 +73,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Asked several times for a first batch: always the same answer."""
         if self._initial is None:
-            topics = require_topics(self._known_topics(fresh=True))
-            self._initial = resolve(self._options.starting, self._asked(), topics, self._options, is_start=True)
+            self._initial, self._moving = self._patience.outlast(self._resolve_start)
         return to_json(self._initial)
 
+    def _resolve_start(self) -> "tuple[PartitionOffsets, frozenset[TopicPartition]]":
+        topics = require_topics(self._known_topics(fresh=True))
+        return resolve_start(self._options.starting, self._asked(), topics, self._options)
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        self._available_now = self._ask_latest({}, fresh=True)
+        self._available_now = self._patience.outlast(lambda: self._ask_latest({}, fresh=True))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Spark takes one limit from Python; the other, if there are two, is applied with it."""
@@ -84,24 +92,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return self._patience.outlast(lambda: self._end_of_batch(start, limit))
+
+    def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_json(start)
         if self._progress is not None:
             self._progress.publish(self._asked(), begin)  # Spark goes on from here: everything before is done
         latest = self._available_now if self._available_now is not None else self._ask_latest(begin)
         self._latest = latest
         end = latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, latest)
-        if self._initial is not None and start == to_json(self._initial):
-            return to_json(
-                end, start=begin
-            )  # even if nothing is new: Spark runs an empty first batch and keeps its end
+        if self._is_first(start):  # even if nothing is new, Spark runs an empty first batch and keeps its end
+            self._is_first_planned = True  # the second begins at the same offsets if the first was empty
+            end = {each: begin[each] if each in self._moving else end.get(each, begin[each]) for each in begin}
         return start if end == begin else to_json(end)
 
+    def _is_first(self, start: dict[str, Any]) -> bool:
+        return not self._is_first_planned and self._initial is not None and start == to_json(self._initial)
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        if start == end:
-            return []
+        return [] if start == end else self._patience.outlast(lambda: self._planned(start, end))
+
+    def _planned(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         planned = start_in(end)
         starts = from_json(start) if planned is None else planned
         ends = from_json(end)
+        if planned is None and self._is_first(start):
+            self._is_first_planned = True
+            # Asked again after a restart, a start may lie behind the end that was planned, or be of a new partition.
+            starts = {
+                each: min(offset, ends[each]) if each in self._moving else offset
+                for each, offset in starts.items()
+                if each in ends
+            }
         added = ends.keys() - starts.keys()
         if added:
             starts = starts | self._starts_of_added(added)

@@ -32,6 +32,7 @@ TOP_KEYS = {
     "steps": "what happens to them",
     "sinks": "where they go",
     "dead_letters": "topic for records that cannot be parsed; without it, NAME-dlt",
+    "outage": "how long brokers that have answered may be away before the queries end; without it, 5 minutes",
     "checkpoint": "folder the queries remember their progress in; without it, moldau-pipelines/NAME",
     "spark": "settings of Spark, for example spark.sql.shuffle.partitions",
     "generator": "module:function that makes data to try the pipeline with",
@@ -82,6 +83,8 @@ class _Reader:
         plain = {key: self.text(node, key) for key in ("name", "about") if (node := tree.get(key)) is not None}
         for key in ("dead_letters", "checkpoint"):
             plain[key] = self.text(node, key) if (node := tree.get(key)) is not None else ""
+        if (outage := tree.get("outage")) is not None:
+            plain["outage"] = self.duration(outage, "outage")
         name = plain.get("name", "")
         if name and not _PIPELINE_NAME.fullmatch(name):
             self.say(where.of("name"), f"{name!r} cannot be a name", "use letters, digits, '-', '_' and '.'")

@@ -572,6 +572,7 @@ class Pipeline:
     bootstrap_servers: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict)
     dead_letters: str = ""
+    outage: str = "5 minutes"
     checkpoint: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
     generator: str = ""

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 STATUS_FILE = "status.json"
+LagOf = Callable[[Mapping[str, Any]], int | None]  # from a report to records behind, now
 # The last line of a Python traceback, `package.Class: message`; Java's exceptions look alike.
 _PYTHON_ERROR = re.compile(
     r"(?!org\.|java\.|javax\.|scala\.|py4j\.|io\.)(?:(?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w*Error): \S"
@@ -47,9 +48,10 @@ class QueryProgress:
 class QueryWatch:
     """Adds up a query's reports; each batch counts once, however often it is looked at."""
 
-    def __init__(self, name: str, query: StreamingQuery) -> None:
+    def __init__(self, name: str, query: StreamingQuery, lag: LagOf) -> None:
         self.name = name
         self.query = query
+        self._lag = lag
         self._counted = -1
         self._rows = 0
         self._late = 0
@@ -82,7 +84,7 @@ class QueryWatch:
             rows_total=self._rows,
             rows_per_second=float(self._last_busy.get("processedRowsPerSecond") or 0.0),
             batch_ms=int(self._last_busy.get("durationMs", {}).get("triggerExecution", 0)),
-            lag_records=lag_of(self._last),
+            lag_records=self._lag(self._last),
             state_rows=sum(int(each.get("numRowsTotal", 0)) for each in operators),
             state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
             late_rows=self._late,
@@ -103,32 +105,6 @@ def first_reason(message: str) -> str:
 def _plain(report: Any) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(report.json if hasattr(report, "json") else json.dumps(report))
     return found
-
-
-def lag_of(report: Mapping[str, Any]) -> int | None:
-    """Records between where the last batch ended and the end of the topics; None where nobody knows."""
-    from moldau.spark.offsets import from_json
-
-    lag: int | None = None
-    for source in report.get("sources", ()):
-        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-        if not latest or not end or "cursor" in latest:
-            continue
-        try:
-            newest, done = from_json(latest), from_json(end)
-        except (AttributeError, TypeError, ValueError):
-            continue
-        lag = (lag or 0) + sum(max(0, offset - done.get(partition, 0)) for partition, offset in newest.items())
-    return lag
-
-
-def _offsets(value: Any) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return {}
-    return value if isinstance(value, dict) else {}
 
 
 def write_status(checkpoint: str, pipeline: str, queries: list[QueryProgress], *, running: bool) -> None:

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Self
 from moldau.spark.pipelines import model, sinks
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
+from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.pipelines.validate import validate
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Running:
         self.pipeline = pipeline
         self.spark = spark
         self.queries = queries
-        self._watches = [QueryWatch(name, query) for name, query in queries.items()]
+        meter = LagMeter(pipeline)
+        self._watches = [QueryWatch(name, query, meter.of_query(name)) for name, query in queries.items()]
         self._stopping = threading.Event()
         self._status_at = 0.0
 
@@ -142,6 +145,7 @@ def start(
     graph = validate(pipeline)
     if checkpoint is not None:
         pipeline = replace(pipeline, checkpoint=checkpoint)
+    require_cluster(pipeline)
     if spark is None:
         from moldau.spark.session import session
 

@@ -70,7 +70,8 @@ def _path(pipeline: model.Pipeline, path: str) -> str:
 
 def kafka_options(pipeline: model.Pipeline) -> dict[str, str]:
     own = {f"kafka.{key}": value for key, value in pipeline.kafka.items()}
-    return {"kafka.bootstrap.servers": pipeline.bootstrap_servers, **own}
+    outage = {"outage": f"{round(seconds_of(pipeline.outage) * 1000)}ms"}
+    return {"kafka.bootstrap.servers": pipeline.bootstrap_servers, **outage, **own}
 
 
 def topic_options(

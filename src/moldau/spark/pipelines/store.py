@@ -40,12 +40,12 @@ def write_json(checkpoint: str, name: str, content: Any) -> None:
         stream.write(text.encode())
 
 
-def read_json(checkpoint: str, name: str) -> Any:
+def read_text(checkpoint: str, name: str) -> str | None:
     """The content, or None if there is no such file."""
     folder = local_folder(checkpoint)
     if folder is not None:
         try:
-            return json.loads((folder / name).read_text(encoding="utf-8"))
+            return (folder / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
     from pyarrow import fs
@@ -54,4 +54,26 @@ def read_json(checkpoint: str, name: str) -> Any:
     if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
         return None
     with system.open_input_stream(f"{path}/{name}") as stream:
-        return json.loads(stream.read())
+        found: bytes = stream.read()
+        return found.decode()
+
+
+def read_json(checkpoint: str, name: str) -> Any:
+    """The content, or None if there is no such file."""
+    text = read_text(checkpoint, name)
+    return None if text is None else json.loads(text)
+
+
+def names(checkpoint: str, below: str) -> list[str]:
+    """The names of the files in a folder; none if it is not there."""
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        try:
+            return os.listdir(folder / below)
+        except FileNotFoundError:
+            return []
+    from pyarrow import fs
+
+    system, path = fs.FileSystem.from_uri(checkpoint)
+    selector = fs.FileSelector(f"{path}/{below}", allow_not_found=True)
+    return [each.base_name for each in system.get_file_info(selector)]

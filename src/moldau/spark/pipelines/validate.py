@@ -26,6 +26,7 @@ from moldau.spark.pipelines.functions import FunctionError, find
 from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
 from moldau.spark.pipelines.schema import SchemaError, parse_type, spark_type_of_avro
+from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 Problems = Iterator[Problem]
 
@@ -157,7 +158,10 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
         fix = "write earliest, latest, or a time such as 2026-11-15T12:00:00Z"
         yield Problem(source.where.of("start"), f"{source.start!r} is not a place to start", fix)
     if isinstance(source, model.PatternSource):
-        yield from _compiles(source.topic_pattern, source.where.of("topic_pattern"))
+        try:
+            topic_pattern(source.topic_pattern)
+        except PatternRefused as error:
+            yield Problem(source.where.of("topic_pattern"), f"the pattern {error}")
     elif not _topics(source):
         yield Problem(source.where.of("topic"), "`topic` is empty", "name a topic")
     else:
@@ -277,13 +281,6 @@ def _type(text: str, mark: Mark) -> Problems:
         parse_type(text)
     except SchemaError as error:
         yield Problem(mark, str(error))
-
-
-def _compiles(pattern: str, mark: Mark) -> Problems:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield Problem(mark, f"not a regular expression: {error}")
 
 
 def _watermark(watermark: model.Watermark, columns: Columns | None) -> Problems:

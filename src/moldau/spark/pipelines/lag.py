@@ -1,0 +1,142 @@
+"""How far behind a query is, measured: where its last batch ended against where its topics end now.
+
+Spark's reports do not tell. A Python source has no metrics to give to `sources[].metrics`, and the latest offset in a
+report is the one the batch was planned with: the end of the batch itself, unless batches are limited. So the brokers
+are asked by whoever wants to know, and where a query has reported nothing, its checkpoint tells what it has done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moldau.client.cluster import Cluster, PartitionOffsets, Topics
+from moldau.client.connection import ClientError
+from moldau.client.sasl import AuthenticationFailed
+from moldau.spark.offsets import from_json
+from moldau.spark.options import EARLIEST, LATEST
+from moldau.spark.pipelines import model, store
+from moldau.spark.pipelines.graph import is_stream, resolve
+from moldau.spark.pipelines.reach import hasty_settings
+from moldau.spark.topic_patterns import topic_pattern
+
+_AGE_SECONDS_MAX = 1.0
+_PAUSE_SECONDS = 5.0  # after brokers did not answer
+
+
+class LagMeter:
+    """Asks the brokers at most once a second for all queries of a pipeline."""
+
+    def __init__(self, pipeline: model.Pipeline, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+        self._graph, _ = resolve(pipeline)
+        self._ends: PartitionOffsets = {}
+        self._first: PartitionOffsets = {}
+        self._not_before = 0.0
+
+    def of_query(self, query: str) -> Callable[[Mapping[str, Any]], int | None]:
+        return lambda report: self.measure(query, report)
+
+    def measure(self, query: str, report: Mapping[str, Any]) -> int | None:
+        """Records that the query has not processed; None where it reads no topic, or nobody can tell."""
+        topics = self._topics_of(query)
+        if not topics:
+            return None
+        self._refresh()
+        if not self._ends:
+            return None
+        done = done_in(report) or done_in_checkpoint(self._pipeline.checkpoint_folder, query)
+        behind = 0
+        for partition, end in self._ends.items():
+            source = next((each for each in topics if _reads(each, partition[0])), None)
+            if source is None:
+                continue
+            if partition in done:
+                behind += max(end - done[partition], 0)
+            elif done or source.start == "earliest":
+                behind += max(end - self._first.get(partition, 0), 0)
+        return behind
+
+    def _topics_of(self, query: str) -> list[model.TopicSource | model.PatternSource]:
+        sink = self._graph.sinks.get(query)
+        names = {part.name for part in self._graph.upstream(sink)} if sink is not None else {query[len(_LETTERS) :]}
+        found: list[model.TopicSource | model.PatternSource] = []
+        for name, part in self._graph.sources.items():
+            source = part.item
+            wanted = name in names and (sink is None or is_stream(source))
+            if wanted and isinstance(source, model.TopicSource | model.PatternSource):
+                found.append(source)
+        return found
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if now < self._not_before:
+            return
+        try:
+            with Cluster(hasty_settings(self._pipeline), attempts=1, patience_s=0) as cluster:
+                topics = self._topics(cluster)
+                self._ends = cluster.list_offsets(
+                    dict.fromkeys(topics.leaders, LATEST), read_committed=True, topics=topics
+                )
+                self._first = cluster.list_offsets(dict.fromkeys(topics.leaders, EARLIEST), topics=topics)
+        except (ClientError, AuthenticationFailed):
+            self._not_before = self._clock() + _PAUSE_SECONDS  # what was measured last stays
+        else:
+            self._not_before = self._clock() + _AGE_SECONDS_MAX
+
+    def _topics(self, cluster: Cluster) -> Topics:
+        sources = [each for each in self._pipeline.sources.values() if isinstance(each, model.TopicSource)]
+        if any(isinstance(each, model.PatternSource) for each in self._pipeline.sources.values()):
+            found = cluster.topics(None)
+        else:
+            found = cluster.topics({topic.strip() for each in sources for topic in each.topic.split(",")})
+        every = [each for each in self._pipeline.sources.values() if isinstance(each, _TOPIC_SOURCES)]
+        kept = {key: leader for key, leader in found.leaders.items() if any(_reads(each, key[0]) for each in every)}
+        return Topics(kept, found.brokers, found.missing)
+
+
+_TOPIC_SOURCES = (model.TopicSource, model.PatternSource)
+_LETTERS = "dead-letters-"
+
+
+def _reads(source: model.TopicSource | model.PatternSource, topic: str) -> bool:
+    if isinstance(source, model.PatternSource):
+        return topic_pattern(source.topic_pattern).search(topic) is not None
+    return topic in (each.strip() for each in source.topic.split(","))
+
+
+def done_in(report: Mapping[str, Any]) -> PartitionOffsets:
+    """Where the last batch of a report ended."""
+    done: PartitionOffsets = {}
+    for source in report.get("sources", ()):
+        done |= _offsets(source.get("endOffset"))
+    return done
+
+
+def done_in_checkpoint(checkpoint: str, query: str) -> PartitionOffsets:
+    """Where the last batch that was committed ended."""
+    committed = [int(name) for name in store.names(checkpoint, f"{query}/commits") if name.isdecimal()]
+    if not committed:
+        return {}
+    text = store.read_text(checkpoint, f"{query}/offsets/{max(committed)}") or ""
+    done: PartitionOffsets = {}
+    for line in text.splitlines()[2:]:  # the version and the batch's metadata come first
+        done |= _offsets(line)
+    return done
+
+
+def _offsets(value: Any) -> PartitionOffsets:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    if not isinstance(value, dict):
+        return {}
+    try:
+        return from_json(value)
+    except (AttributeError, TypeError, ValueError):
+        return {}  # another kind of source: its offsets are its own

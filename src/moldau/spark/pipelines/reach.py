@@ -1,0 +1,51 @@
+"""Whether the cluster can be reached, asked before Spark starts: a wrong address is told within seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moldau.client.cluster import Cluster
+from moldau.client.connection import ClientError
+from moldau.client.sasl import AuthenticationFailed
+from moldau.client.settings import ClientSettings
+from moldau.spark.connecting import client_settings
+from moldau.spark.pipelines import model
+from moldau.spark.pipelines.errors import PipelineError, Problem
+
+_PATIENCE_SECONDS = 3.0
+
+
+def hasty_settings(pipeline: model.Pipeline) -> ClientSettings:
+    """For questions to which no answer within seconds is an answer too."""
+    settings = client_settings({"bootstrap.servers": pipeline.bootstrap_servers, **pipeline.kafka})
+    return replace(
+        settings,
+        connect_timeout_s=min(settings.connect_timeout_s, _PATIENCE_SECONDS),
+        request_timeout_s=min(settings.request_timeout_s, 2 * _PATIENCE_SECONDS),
+    )
+
+
+def require_cluster(pipeline: model.Pipeline) -> None:
+    """Raise PipelineError if no broker answers, the login is refused, or a topic to read is not there."""
+    sources = {
+        topic.strip(): source
+        for source in pipeline.sources.values()
+        if isinstance(source, model.TopicSource)
+        for topic in source.topic.split(",")
+    }
+    if not pipeline.bootstrap_servers:
+        return
+    mark = pipeline.where.of("kafka")
+    try:
+        with Cluster(hasty_settings(pipeline), patience_s=_PATIENCE_SECONDS, pause_s=0.5) as cluster:
+            missing = cluster.topics(sources).missing
+    except AuthenticationFailed as error:
+        raise PipelineError([Problem(mark, str(error), "check the login under `kafka:`")]) from error
+    except ClientError as error:
+        told = f"no broker answers at {pipeline.bootstrap_servers}: {error}"
+        raise PipelineError([Problem(mark, told, "check `bootstrap.servers`, and that the cluster is up")]) from error
+    if missing:
+        raise PipelineError(
+            Problem(sources[name].where.of("topic"), f"there is no topic {name!r}", "create it first")
+            for name in missing
+        )
