@@ -2,8 +2,8 @@
 
 Spark keeps the end of each batch in its checkpoint and nothing else of ours; where the first batch began it asks again
 after a restart, and "latest" would have moved on by then. So a partition that starts at its end has nothing in the
-first batch: its end in the checkpoint is where it starts. Other starts (earliest, offsets, times) are the same when asked
-again. Nothing but offsets is stored, so a checkpoint serves Spark's own source too, after any number of batches.
+first batch: its end in the checkpoint is where it starts. Other starts (earliest, offsets, times) are the same when
+asked again. Nothing but offsets is stored, so a checkpoint serves Spark's own source too, after any number of batches.
 
 Invariant: a batch, planned once, always reads the same offsets; no offset is skipped, except those that retention or
 the deletion of a topic took, which is an error unless `failOnDataLoss` is off.
