@@ -122,7 +122,7 @@ def test_lines_of_logs_get_their_template(spark: "SparkSession") -> None:
         b"12:02 WARN main: shutting down",
         b"12:03 INFO main: something else",
         b"no line",
-        given=parse.Given(templates=templates),
+        given=parse.Given(templates={template: f"T{number}" for number, template in enumerate(templates, 1)}),
     )
     assert [(row["level"], row["template_id"], row["parameters"]) for row in good] == [
         ("INFO", "T1", ["amy"]),
@@ -203,8 +203,8 @@ def test_with_fail_the_first_bad_record_stops_and_is_named(spark: "SparkSession"
 
 def test_templates_come_from_a_file_of_lines(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a <*> b\n\nc\n")
-    assert parse.read_templates(model.LogParse(templates_file="t.txt"), str(tmp_path)) == ("a <*> b", "c")
-    assert parse.read_templates(model.LogParse(templates=("learn",)), str(tmp_path)) == ()
+    assert parse.read_templates(model.LogParse(templates_file="t.txt"), str(tmp_path)) == {"a <*> b": "T1", "c": "T2"}
+    assert parse.read_templates(model.LogParse(templates=("learn",)), str(tmp_path)) == {}
 
 
 def test_json_that_is_more_or_less_than_one_object_is_a_dead_letter(spark: "SparkSession") -> None:

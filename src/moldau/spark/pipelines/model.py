@@ -137,11 +137,11 @@ class RegexParse:
 class LogParse:
     line: str = text("how a line looks, for example '<date> <time> <level> <component>: <content>'")
     templates: tuple[str, ...] = words(
-        "the known messages, with <*> where they vary; or `learn` to find them in the first records"
+        "the known messages, with <*> where they vary; or `learn` to find them in the first records, and go on learning"
     )
     templates_file: str = text("a file with one template a line, instead of `templates`")
     of: str = text("the column the templates are matched against", "content")
-    sample_records: int = number("how many records `templates: learn` looks at", 5000)
+    sample_records: int = number("how many records `templates: learn` looks at before it starts", 5000)
     types: Mapping[str, str] = pairs(_TYPES_ABOUT)
     max_bytes: int = number(_SIZE_ABOUT, 1 << 20)
     require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)

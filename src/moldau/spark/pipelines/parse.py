@@ -9,6 +9,7 @@ Invariant: a record is in exactly one of `good` and `bad`, or is a tombstone (nu
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ class Given:
     """What was found out before parsing starts: by sampling, or by reading files beside the pipeline."""
 
     schema: t.StructType | None = None
-    templates: tuple[str, ...] = ()
+    templates: Mapping[str, str] = dataclasses.field(default_factory=dict)  # template to id
+    template_folder: str = ""  # where tasks find and leave what is learnt on
     avro_schema: str = ""
     avro_writers: dict[int, str] | None = None
 
@@ -160,21 +162,21 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
     read = f.from_json(f.concat(f.lit('{"v":'), _text(), f.lit("}")), wrapper, options)
     whole = f.try_parse_json(f.concat(f.lit("["), _text(), f.lit("]"))).isNotNull() if parse.strict else f.lit(True)
     frame = _parsed_once(packed, f.struct(read.alias("read"), whole.alias("whole")))
-    value = f"{_PARSED}.read.v"
+    inner = f"{_PARSED}.read.v"
     known = f.array(*(f.lit(name) for name in schema.names))
     finite = f.lit(True)
     for field in schema.fields:
         if isinstance(field.dataType, t.DoubleType | t.FloatType):
-            column = f.abs(f.col(f"{value}.`{field.name}`"))
+            column = f.abs(f.col(f"{inner}.`{field.name}`"))
             finite = finite & f.coalesce(column < f.lit(float("inf")), f.lit(True))
     is_bad = (
-        f.col(value).isNull()
+        f.col(inner).isNull()
         | f.col(f"{_PARSED}.read.{_CORRUPT}").isNotNull()
         | ~f.col(f"{_PARSED}.whole")
         | (~finite if parse.strict else f.lit(False))
     )
-    error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, value))
-    columns = [f.col(f"{value}.`{name}`").alias(name) for name in schema.names]
+    error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, inner))
+    columns = [f.col(f"{inner}.`{name}`").alias(name) for name in schema.names]
     if parse.new_columns == "reject":
         new = f.array_except(f.coalesce(f.json_object_keys(_text()), f.array().cast("array<string>")), known)
         reason = f.concat(f.lit("fields the schema does not have: "), f.array_join(new, ", "))
@@ -287,14 +289,14 @@ def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
     frame = _line(packed, parse)
     if not given.templates:
         return frame
-    templates = given.templates
+    templates, folder, learning = dict(given.templates), given.template_folder, parse.templates == ("learn",)
 
     def match(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from moldau.spark.pipelines.templates import Matcher
+        from moldau.spark.pipelines.template_state import TaskMatcher
 
-        matcher = Matcher(templates)
+        matcher = TaskMatcher(folder, templates, learning=learning)
         types = pa.struct(
             [("template", pa.string()), ("template_id", pa.string()), ("parameters", pa.list_(pa.string()))]
         )
@@ -308,6 +310,7 @@ def _log(packed: DataFrame, parse: model.LogParse, given: Given) -> DataFrame:
                     else {"template": found.template, "template_id": found.template_id, "parameters": found.parameters}
                 )
             yield pa.array(rows, types)
+        matcher.finish()
 
     udf = _arrow_udf(match, _TEMPLATE_TYPE)
     columns = [_quoted(name) for name in frame.columns if name not in (RAW, ERROR)]
@@ -375,9 +378,11 @@ def _required(frame: DataFrame, parse: model.Parse) -> DataFrame:
     return frame.withColumn(ERROR, error) if parse.require else frame
 
 
-def read_templates(parse: model.LogParse, folder: str) -> tuple[str, ...]:
-    """The templates a pipeline names itself; empty if there are none, or if they are to be learned."""
+def read_templates(parse: model.LogParse, folder: str) -> dict[str, str]:
+    """The templates a pipeline names itself, with their ids; empty if there are none, or if they are to be learned."""
     if parse.templates_file:
         with open(os.path.join(folder, parse.templates_file), encoding="utf-8") as file:
-            return tuple(line.rstrip("\n") for line in file if line.strip())
-    return () if parse.templates == ("learn",) else parse.templates
+            named = [line.rstrip("\n") for line in file if line.strip()]
+    else:
+        named = [] if parse.templates == ("learn",) else list(parse.templates)
+    return {template: f"T{number}" for number, template in enumerate(dict.fromkeys(named), 1)}

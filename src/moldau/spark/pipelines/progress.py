@@ -41,6 +41,7 @@ class QueryProgress:
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
+    unmatched_lines: int = 0  # of logs: those that fitted no template
     watermark: str = ""
     error: str = ""
 

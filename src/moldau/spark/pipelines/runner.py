@@ -18,12 +18,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from moldau.spark.pipelines import model, sinks
+from moldau.spark.pipelines import model, sinks, store
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
+from moldau.spark.pipelines.template_state import TemplateKeeper, folder_of
 from moldau.spark.pipelines.validate import validate
 
 if TYPE_CHECKING:
@@ -49,18 +50,25 @@ class Running:
         self.spark = spark
         self.queries = queries
         meter = LagMeter(pipeline)
+        self._keepers = _template_keepers(pipeline)
         self._watches = [QueryWatch(name, query, meter.of_query(name)) for name, query in queries.items()]
         self._stopping = threading.Event()
         self._status_at = 0.0
 
     def progress(self) -> list[QueryProgress]:
         """One entry a query, as of now; also refreshes the status file."""
-        found = [watch.look() for watch in self._watches]
+        for keeper in self._keepers:
+            keeper.collect()
+        found = [self._with_unmatched(watch.look(), watch.query) for watch in self._watches]
         running = any(query.isActive for query in self.queries.values())
         if not running or time.monotonic() - self._status_at >= _STATUS_SECONDS:
             self._status_at = time.monotonic()
             write_status(self.pipeline.checkpoint_folder, self.pipeline.name, found, running=running)
         return found
+
+    def _with_unmatched(self, found: QueryProgress, query: StreamingQuery) -> QueryProgress:
+        lines = sum(keeper.unmatched[str(query.id)] for keeper in self._keepers)
+        return replace(found, unmatched_lines=lines) if lines else found
 
     @property
     def stopping(self) -> bool:
@@ -126,6 +134,17 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop(GRACE_SECONDS if error is None else 0.0)
+
+
+def _template_keepers(pipeline: model.Pipeline) -> list[TemplateKeeper]:
+    """One for each source whose lines have templates."""
+    local = store.local_folder(pipeline.checkpoint_folder)
+    found = []
+    for name, source in pipeline.sources.items():
+        parse = getattr(source, "parse", None)
+        if local is not None and isinstance(parse, model.LogParse) and (parse.templates or parse.templates_file):
+            found.append(TemplateKeeper(folder_of(local, name), learning=parse.templates == ("learn",)))
+    return found
 
 
 def _last_batch(query: StreamingQuery) -> int:

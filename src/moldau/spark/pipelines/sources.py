@@ -6,6 +6,7 @@ parses as the first run did even if the topic's head is long gone.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,9 +20,14 @@ from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.schema import parse_schema
+from moldau.spark.pipelines.template_state import begin, folder_of
+from moldau.spark.pipelines.templates import Learner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, frozen=True)
@@ -157,9 +163,14 @@ def _given(
                 return _templates_of_sample(values, how)
 
             found = _sampled(spark, pipeline, name, source, how.sample_records, learned)
-            return parse.Given(templates=tuple(found))
+            folder = _template_folder(pipeline, name)
+            if not folder:
+                _log.warning("templates of %s are not learnt on: the checkpoint is no local folder", name)
+                return parse.Given(templates=Learner.from_json(found).templates())
+            return parse.Given(templates=begin(folder, Learner.from_json(found)), template_folder=folder)
         case model.LogParse():
-            return parse.Given(templates=parse.read_templates(how, pipeline.folder))
+            templates = parse.read_templates(how, pipeline.folder)
+            return parse.Given(templates=templates, template_folder=_template_folder(pipeline, name))
         case model.AvroParse():
             from moldau.spark.pipelines.validate import avro_text
 
@@ -167,6 +178,11 @@ def _given(
             return parse.Given(avro_schema=avro_text(how.schema, pipeline.folder), avro_writers=writers)
         case _:
             return parse.Given()
+
+
+def _template_folder(pipeline: model.Pipeline, name: str) -> str:
+    local = store.local_folder(pipeline.checkpoint_folder)
+    return "" if local is None else folder_of(local, name)
 
 
 def _sampled(
@@ -178,7 +194,8 @@ def _sampled(
     found_in: Any,
 ) -> Any:
     """What the first records tell, found once and kept."""
-    file = f"sample-{name}.json"
+    # Named anew for templates: what version 0.1 kept was a list of texts, from which nothing can be learnt on.
+    file = f"sample-{name}.json" if isinstance(source.parse, model.JsonParse) else f"learnt-{name}.json"
     kept = store.read_json(pipeline.checkpoint_folder, file)
     if kept is not None:
         return kept
@@ -203,13 +220,17 @@ def _schema_of_sample(values: list[bytes | None]) -> Any:
     return None if found is None else without_nulls(found).jsonValue()
 
 
-def _templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list[str]:
+def _templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list[Any]:
     from moldau.spark.pipelines.patterns import compiled, line_pattern
-    from moldau.spark.pipelines.templates import learn
 
+    learner = Learner()
     pattern = compiled(line_pattern(how.line))
     lines = (pattern.match(value.decode(errors="replace")) for value in values if value is not None)
-    return learn(line[how.of] for line in lines if line is not None)
+    for line in lines:
+        if line is not None:
+            learner.learn(line[how.of])
+    learner.rank()
+    return learner.to_json()
 
 
 # ---- files and databases --------------------------------------------------------------------------------------------

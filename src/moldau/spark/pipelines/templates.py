@@ -4,19 +4,21 @@ A template is the constant part of a message; `<*>` stands where it varies, for 
 that fits several templates belongs to the one with the most constant text (then the fewest places), so
 `authentication failure; … user=<*>` wins over the same without a user. That rule alone gives Loghub's labels.
 
-`learn` finds templates in a sample, as Drain does (He et al., ICWS 2017): messages with as many words and the same
-first words share a leaf; within it a message joins the most similar template, and words that differ become places.
-Words with digits are places from the start.
+`Learner` finds templates, as Drain does (He et al., ICWS 2017): messages with as many words and the same first words
+share a leaf; within it a message joins the most similar template, and words that differ become places. Words with
+digits are places from the start. It goes on learning (`template_state.py` says when), and a template keeps its id when
+it becomes more general.
 
-Invariant: matching depends on the message and the templates alone, never on what came before; a replayed batch gets the
-same templates.
+Invariant: matching depends on the message and the templates alone, and takes time linear in the message.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PLACE = "<*>"
 
@@ -29,38 +31,36 @@ class Match:
 
 
 class Matcher:
-    """Finds the template of a message. Templates are numbered T1, T2… in the order they were given."""
+    """Finds the template of a message. Templates are numbered T1, T2… in the order given, unless they have ids."""
 
-    def __init__(self, templates: Iterable[str]) -> None:
+    def __init__(self, templates: Iterable[str], ids: Mapping[str, str] | None = None) -> None:
         given = list(dict.fromkeys(templates))
-        ids = {template: f"T{number}" for number, template in enumerate(given, 1)}
+        ids = ids or {template: f"T{number}" for number, template in enumerate(given, 1)}
         ordered = sorted(given, key=lambda each: (-len(each.replace(PLACE, "")), each.count(PLACE), each))
-        self._by_start: dict[str, list[tuple[re.Pattern[str], str, str]]] = {}
-        self._anywhere: list[tuple[int, re.Pattern[str], str, str]] = []
-        self._rank: dict[str, int] = {}
+        self._by_start: dict[str, list[_Template]] = {}
+        self._anywhere: list[_Template] = []
+        self._count = len(ordered)
         for rank, template in enumerate(ordered):
-            start = template.partition(PLACE)[0]
-            entry = (_pattern(template), template, ids[template])
-            self._rank[template] = rank
-            if len(start) >= _START_LENGTH:
-                self._by_start.setdefault(start[:_START_LENGTH], []).append(entry)
+            entry = _Template(template, ids[template], rank, tuple(template.split(PLACE)))
+            if len(entry.parts[0]) >= _START_LENGTH:
+                self._by_start.setdefault(entry.parts[0][:_START_LENGTH], []).append(entry)
             else:
-                self._anywhere.append((rank, *entry))
+                self._anywhere.append(entry)
 
     def match(self, message: str) -> Match | None:
         best: Match | None = None
-        rank = len(self._rank)
-        for pattern, template, template_id in self._by_start.get(message[:_START_LENGTH], ()):
-            found = pattern.fullmatch(message)
+        rank = self._count
+        for entry in self._by_start.get(message[:_START_LENGTH], ()):
+            found = entry.parameters(message)
             if found is not None:
-                best, rank = Match(template, template_id, found.groups()), self._rank[template]
+                best, rank = Match(entry.template, entry.template_id, found), entry.rank
                 break
-        for other_rank, pattern, template, template_id in self._anywhere:
-            if other_rank >= rank:
+        for entry in self._anywhere:
+            if entry.rank >= rank:
                 break
-            found = pattern.fullmatch(message)
+            found = entry.parameters(message)
             if found is not None:
-                return Match(template, template_id, found.groups())
+                return Match(entry.template, entry.template_id, found)
         return best
 
 
@@ -68,8 +68,40 @@ class Matcher:
 _START_LENGTH = 4
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile("(.*?)".join(re.escape(part) for part in template.split(PLACE)), re.S)
+@dataclass(slots=True, frozen=True)
+class _Template:
+    template: str
+    template_id: str
+    rank: int
+    parts: tuple[str, ...]  # the constant text around the places
+
+    def parameters(self, message: str) -> tuple[str, ...] | None:
+        """What stands in the places: each ends where the text after it first occurs, the last at the end."""
+        first, last = self.parts[0], self.parts[-1]
+        if len(self.parts) == 1:
+            return () if message == first else None
+        end = len(message) - len(last)
+        if not message.startswith(first) or not message.endswith(last) or end < len(first):
+            return None
+        found = []
+        at = len(first)
+        for part in self.parts[1:-1]:
+            place = message.find(part, at, end)
+            if place < 0:
+                return None
+            found.append(message[at:place])
+            at = place + len(part)
+        found.append(message[at:end])
+        return tuple(found)
+
+
+def masked(message: str) -> Match:
+    """The template of a message that fits none so far: its own words, those with digits being places."""
+    parts = re.split(r"(\s+)", message)
+    words = [PLACE if _DIGIT.search(word) else word for word in parts[::2]]
+    template = _joined(words, parts[1::2])
+    found = _Template(template, "", 0, tuple(template.split(PLACE))).parameters(message) or ()
+    return Match(template, f"X{zlib.crc32(template.encode()):08x}", found)
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -78,32 +110,74 @@ _DIGIT = re.compile(r"\d")
 _SIMILAR = 0.5
 _DEPTH = 2
 _LEAF_TEMPLATES_MAX = 200
+_TEMPLATES_MAX = 10_000
 
 
 @dataclass(slots=True)
 class _Cluster:
+    number: int
     words: list[str]
     separators: list[str]
     count: int = 1
 
 
-def learn(messages: Iterable[str]) -> list[str]:
-    """Templates for a sample of messages, the most frequent first."""
-    leaves: dict[tuple[int, tuple[str, ...]], list[_Cluster]] = {}
-    for message in messages:
+class Learner:
+    """Templates of all messages so far. Bounded: so many templates in a leaf and in all; what is over joins nothing."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[tuple[int, tuple[str, ...]], list[_Cluster]] = {}
+        self._numbers = 0
+
+    def learn(self, message: str) -> None:
         parts = re.split(r"(\s+)", message.strip())
         words = [PLACE if _DIGIT.search(word) else word for word in parts[::2]]
-        leaf = leaves.setdefault((len(words), tuple(words[:_DEPTH])), [])
+        leaf = self._leaves.setdefault((len(words), tuple(words[:_DEPTH])), [])
         cluster = max(leaf, key=lambda each: _similarity(each.words, words), default=None)
         if cluster is not None and _similarity(cluster.words, words) >= _SIMILAR:
             cluster.count += 1
             cluster.words = [
                 known if known == word else PLACE for known, word in zip(cluster.words, words, strict=True)
             ]
-        elif len(leaf) < _LEAF_TEMPLATES_MAX:
-            leaf.append(_Cluster(words, parts[1::2]))
-    clusters = sorted((each for leaf in leaves.values() for each in leaf), key=lambda each: -each.count)
-    return list(dict.fromkeys(_joined(each) for each in clusters))
+        elif len(leaf) < _LEAF_TEMPLATES_MAX and self._numbers < _TEMPLATES_MAX:
+            self._numbers += 1
+            leaf.append(_Cluster(self._numbers, words, parts[1::2]))
+
+    def rank(self) -> None:
+        """Number the templates anew, the most frequent first: for a first sample, before anybody has seen an id."""
+        for number, cluster in enumerate(sorted(self._clusters(), key=lambda each: -each.count), 1):
+            cluster.number = number
+
+    def templates(self) -> dict[str, str]:
+        """Template to id. Two that have become the same share the older id."""
+        found: dict[str, str] = {}
+        for cluster in sorted(self._clusters(), key=lambda each: each.number):
+            found.setdefault(_joined(cluster.words, cluster.separators), f"T{cluster.number}")
+        return found
+
+    def _clusters(self) -> list[_Cluster]:
+        return [each for leaf in self._leaves.values() for each in leaf]
+
+    def to_json(self) -> list[Any]:
+        return [[each.number, each.words, each.separators, each.count] for each in self._clusters()]
+
+    @classmethod
+    def from_json(cls, content: Iterable[Any]) -> Learner:
+        """A leaf is found by the first words as they were; a place among them stays one."""
+        found = cls()
+        for number, words, separators, count in content:
+            cluster = _Cluster(number, list(words), list(separators), count)
+            found._leaves.setdefault((len(words), tuple(words[:_DEPTH])), []).append(cluster)
+            found._numbers = max(found._numbers, number)
+        return found
+
+
+def learn(messages: Iterable[str]) -> list[str]:
+    """Templates for a sample of messages, the most frequent first."""
+    learner = Learner()
+    for message in messages:
+        learner.learn(message)
+    learner.rank()
+    return list(learner.templates())
 
 
 def _similarity(known: list[str], words: list[str]) -> float:
@@ -113,10 +187,10 @@ def _similarity(known: list[str], words: list[str]) -> float:
     return same / constant if constant else 1.0
 
 
-def _joined(cluster: _Cluster) -> str:
+def _joined(words: list[str], separators: list[str]) -> str:
     """Words with their blanks between; several places in a row are one, since a place may hold any number of words."""
-    joined = last = cluster.words[0]
-    for separator, word in zip(cluster.separators, cluster.words[1:], strict=True):
+    joined = last = words[0]
+    for separator, word in zip(separators, words[1:], strict=True):
         if not word == last == PLACE:
             joined += separator + word
         last = word
