@@ -151,7 +151,7 @@ def test_avro_with_and_without_header_and_of_an_older_schema(spark: "SparkSessio
         return out.getvalue()
 
     at = datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC)
-    given = parse.Given(avro_schema=json.dumps(new), avro_writers={7: json.dumps(old)})
+    given = parse.Given(avro_schema=json.dumps(new), avro_writers={7: json.dumps(old), 9: json.dumps(new)})
     good, bad = split(spark, model.AvroParse(schema="x"), written(new, {"id": 1, "at": at}), b"\x02", given=given)
     assert [row["id"] for row in good] == [1]
     assert bad[1].startswith("not Avro of this schema: ")
@@ -163,12 +163,14 @@ def test_avro_with_and_without_header_and_of_an_older_schema(spark: "SparkSessio
         written(old, {"id": 2}, b"\x00\x00\x00\x00\x07"),
         written(old, {"id": 3}),
         written(new, {"id": 4, "at": None}, b"\x00\x00\x00\x00\x09") + b"!",
+        written(new, {"id": 5, "at": None}, b"\x00\x00\x00\x00\x05"),
         given=given,
     )
     assert [(row["id"], row["at"] is None) for row in good] == [(1, False), (2, True)]
     assert bad == {
         2: "no schema id: the value does not begin with a zero byte and four bytes of id",
         3: "not Avro of this schema: 1 bytes are left over",
+        4: "schema id 5 is not known: name it under writer_schemas, or use a registry (format: registry)",
     }
 
 
@@ -249,3 +251,27 @@ def test_json_that_is_more_or_less_than_one_object_is_a_dead_letter(spark: "Spar
     }
     good, bad = split(spark, model.JsonParse(schema="a bigint", strict=False), b'{"a":1,"a":2}', b"{'a':3}")
     assert [row["a"] for row in good] == [2, 3]
+
+
+def test_values_with_ids_of_a_registry(spark: "SparkSession") -> None:
+    from moldau.spark.registry.client import RegistrySettings
+    from moldau.spark.registry.formats import reader_schema
+    from tests.spark.fake_registry import running
+
+    with running() as registry:
+        text = {"type": "object", "properties": {"id": {"type": "integer"}, "big": {"type": "integer"}}}
+        header = b"\0" + registry.add("t-value", text, "JSON").to_bytes(4, "big")
+        reader = reader_schema("json", RegistrySettings.parse({"url": registry.url}), "t-value")
+        good, bad = split(
+            spark,
+            model.RegistryParse(values="json"),
+            header + b'{"id": 1}',
+            header + b'{"id": 99999999999999999999}',
+            b"\0\0\0\0\x63{}",
+            header + b'{"id": "x"}',
+            given=parse.Given(reader=reader),
+        )
+    assert good == [{"id": 1, "big": None, "_offset": 0}]
+    assert sorted(bad) == [1, 2, 3]
+    assert "does not fit its schema" in bad[1]
+    assert bad[2] == "schema id 99 is not known to the registry (404 Schema not found)"

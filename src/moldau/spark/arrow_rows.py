@@ -3,6 +3,7 @@
 Spark checks only the first batch and reads the others by position, so the schema is the same object for all.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,31 @@ def to_rows(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
     if columns.headers is not None:
         arrays.append(_headers(columns.data, columns.headers, schema.field("headers").type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def decoded(values: Any, decode: Callable[[bytes], Any], record_type: Any) -> Any:
+    """Structs of `record` and `error` for an array of bytes. A null has neither."""
+    records: list[Any] = []
+    errors: list[str | None] = []
+    for value in values.to_pylist():
+        record, error = None, None
+        if value is not None:
+            try:
+                record = decode(value)
+            except ValueError as refusal:
+                error = str(refusal)
+        records.append(record)
+        errors.append(error)
+    try:
+        array = pa.array(records, record_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        for index, record in enumerate(records):  # one of them does not fit: find out which
+            try:
+                pa.array([record], record_type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as misfit:
+                records[index], errors[index] = None, f"it does not fit its schema: {misfit}"
+        array = pa.array(records, record_type)
+    return pa.StructArray.from_arrays([array, pa.array(errors, pa.string())], ["record", "error"])
 
 
 def repeated_string(text: str, count: int) -> Any:

@@ -24,9 +24,10 @@ class MoldauDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        from moldau.spark.options import source_schema
+        from moldau.spark.options import ask_value_reader, source_schema
 
-        return source_schema(self.options)
+        reader = ask_value_reader(self.options)
+        return source_schema(self.options, None if reader is None else reader.spark_type())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from moldau.spark.source import make_batch_reader

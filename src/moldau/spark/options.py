@@ -15,12 +15,16 @@ from moldau.client.cluster import PartitionOffsets, TopicPartition
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
+
+    from moldau.spark.registry.client import RegistrySettings
+    from moldau.spark.registry.formats import ReaderSchema
 
 EARLIEST = -2
 LATEST = -1
 OUTAGE_DEFAULT = "5m"
 _KAFKA = "kafka."
+_REGISTRY = "schema.registry."
 _SOURCE_NAMES = (
     "assign",
     "subscribe",
@@ -46,6 +50,12 @@ _SOURCE_NAMES = (
     "outage",
     "partition.metadata.cache.ttl.ms",
     "publishProgress",
+    "valueFormat",
+    "valueMode",
+    "schema.subject",
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
 )
 _BY_LOWER_NAME = {name.lower(): name for name in _SOURCE_NAMES}
 # What a consumer of its own would need, and Spark decides: with the reason.
@@ -99,6 +109,8 @@ class SourceOptions:
     outage_ms: float  # how long brokers that have answered may be away
     metadata_age_ms_max: int
     group_id: str | None  # progress is published here; None: nowhere
+    value_reader: "ReaderSchema | None" = None  # values are decoded with it; None: they stay bytes
+    fails_on_bad_value: bool = True  # valueMode: FAILFAST, or PERMISSIVE, which gives null
 
     @property
     def read_committed(self) -> bool:
@@ -117,7 +129,44 @@ def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def source_schema(options: Mapping[str, str]) -> "StructType":
+def registry_settings(options: Mapping[str, str]) -> "RegistrySettings":
+    """From the options `schema.registry.*`; `options` have lower-case names."""
+    from moldau.spark.registry.client import RegistrySettings
+
+    own = {name.removeprefix(_REGISTRY): text for name, text in options.items() if name.startswith(_REGISTRY)}
+    try:
+        return RegistrySettings.parse(own)
+    except ValueError as error:
+        raise OptionError(f"option '{error}'") from None
+
+
+def read_format(options: Mapping[str, str], known: tuple[str, ...]) -> str | None:
+    """`valueFormat`, if it is set; `options` have lower-case names."""
+    found = options.get("valueformat", "").strip().lower()
+    if found and found not in known:
+        raise OptionError(f"option 'valueFormat' is '{found}': write {', '.join(known)}, or leave it out for bytes")
+    return found or None
+
+
+def ask_value_reader(options: Mapping[str, str]) -> "ReaderSchema | None":
+    """The newest schema of the values, from the registry; None if they are to stay bytes."""
+    lower = lowered(options)
+    found = read_format(lower, ("avro", "json", "protobuf"))
+    if found is None:
+        return None
+    from moldau.spark.registry.client import RegistryError, UnknownSchema
+    from moldau.spark.registry.formats import reader_schema
+
+    subject = lower.get("schema.subject") or f"{lower.get('subscribe', '').strip()}-value"
+    if subject == "-value" or "," in subject:
+        raise OptionError("option 'schema.subject' is missing: name the subject whose newest schema gives the columns")
+    try:
+        return reader_schema(found, registry_settings(lower), subject)
+    except (RegistryError, UnknownSchema) as error:
+        raise OptionError(f"the schema of subject '{subject}' cannot be had: {error}") from None
+
+
+def source_schema(options: Mapping[str, str], value_type: "DataType | None" = None) -> "StructType":
     """The columns of Spark's own Kafka source; `headers` only if asked for."""
     from pyspark.sql.types import (
         ArrayType,
@@ -132,7 +181,7 @@ def source_schema(options: Mapping[str, str]) -> "StructType":
 
     fields = [
         StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
+        StructField("value", value_type or BinaryType()),
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
@@ -266,7 +315,15 @@ def _parse(options: dict[str, str], default_start: Literal["earliest", "latest"]
         outage_ms=read_duration_ms(options, "outage", OUTAGE_DEFAULT),
         metadata_age_ms_max=1_000 if metadata_age_ms is None else max(metadata_age_ms, 0),
         group_id=_group_id(options, kafka),
+        fails_on_bad_value=_value_mode(options) == "failfast",
     )
+
+
+def _value_mode(options: Mapping[str, str]) -> str:
+    mode = options.get("valuemode", "failfast").strip().lower()
+    if mode not in {"failfast", "permissive"}:
+        raise OptionError(f"option 'valueMode' is '{mode}': write FAILFAST, or PERMISSIVE for null")
+    return mode
 
 
 def _parse_topics(

@@ -55,13 +55,13 @@ def make_batch_writer(options: Mapping[str, str], schema: StructType, overwrite:
         )
     settings = _checked(options, schema)
     if settings.transactional_id_prefix is None:
-        return BatchWriter(settings, writer=str(uuid.uuid4()), batch_id=0, forgets=True)
+        return BatchWriter(settings, schema, writer=str(uuid.uuid4()), batch_id=0, forgets=True)
     if settings.batch_id is None:
         raise OptionError(
             "Option transactionalIdPrefix needs batchId here, a number that grows with every write "
             "(in foreachBatch: its batch id); or leave both out"
         )
-    return BatchWriter(settings, settings.transactional_id_prefix, settings.batch_id, forgets=False)
+    return BatchWriter(settings, schema, settings.transactional_id_prefix, settings.batch_id, forgets=False)
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
@@ -70,7 +70,7 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
     settings = _checked(options, schema)
     if settings.batch_id is not None:
         raise OptionError("Option batchId is for df.write: leave it out, a streaming query numbers its batches itself")
-    return StreamWriter(settings)
+    return StreamWriter(settings, schema)
 
 
 def foreach_batch(options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":
@@ -95,10 +95,33 @@ def foreach_batch(options: Mapping[str, str]) -> "Callable[[DataFrame, int], Non
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     settings = sink_options(options)
-    check_columns(schema, settings.topic)
+    check_columns(schema, settings.topic, structs=settings.value_format is not None)
+    _register_schema(settings, schema)
     make_producer(settings.producer)  # librdkafka checks names and values, and connects to nothing in that time
     _check_login(settings.client)
     return settings
+
+
+def _register_schema(settings: SinkOptions, schema: StructType) -> None:
+    """A schema the registry refuses, as incompatible perhaps, is an error before anything is written."""
+    if settings.value_format is not None and settings.registry is not None:
+        from moldau.spark.registry.formats import Encoder
+
+        Encoder(settings.value_format, settings.registry, settings.subject, _value_type(schema))
+
+
+def _value_type(schema: StructType) -> StructType:
+    found = schema["value"].dataType
+    assert isinstance(found, StructType), "checked before"
+    return found
+
+
+def _as_bytes(options: SinkOptions, schema: StructType, batches: Iterator[Any]) -> Iterator[Any]:
+    if options.value_format is None or options.registry is None:
+        return batches
+    from moldau.spark.registry.columns import with_bytes
+
+    return with_bytes(batches, options.value_format, options.registry, options.subject, _value_type(schema))
 
 
 @lru_cache(maxsize=8)
@@ -118,13 +141,15 @@ def _check_login(settings: ClientSettings) -> None:
 class BatchWriter(DataSourceArrowWriter):
     """One job. `writer` and `batch_id` say which one it is, to its own repeated tasks."""
 
-    def __init__(self, options: SinkOptions, writer: str, batch_id: int, *, forgets: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, writer: str, batch_id: int, *, forgets: bool) -> None:
         self._options = options
+        self._schema = schema
         self._writer = writer
         self._batch_id = batch_id
         self._forgets = forgets  # nobody will repeat this job under the same name
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        iterator = _as_bytes(self._options, self._schema, iterator)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return write_at_least_once(self._options, iterator)
         return write_exactly_once(self._options, self._writer, self._batch_id, _task().partitionId(), iterator)
@@ -138,10 +163,12 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """A streaming query; Spark tells its id and the number of the batch to each task."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        iterator = _as_bytes(self._options, self._schema, iterator)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return write_at_least_once(self._options, iterator)
         task = _task()

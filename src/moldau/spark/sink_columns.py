@@ -19,7 +19,7 @@ _TEXT_OR_BYTES = "string or binary"
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def check_columns(schema: StructType, topic: str | None) -> None:
+def check_columns(schema: StructType, topic: str | None, *, structs: bool = False) -> None:
     """Refuse a DataFrame that cannot be written, with the reason and the way out."""
     types = {field.name: field.dataType for field in schema.fields}
     if topic is None and "topic" not in types:
@@ -33,7 +33,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             "for instance df.selectExpr('to_json(struct(*)) AS value')"
         )
     _check(types, "key", isinstance(types.get("key"), StringType | BinaryType), _TEXT_OR_BYTES)
-    _check(types, "value", isinstance(types["value"], StringType | BinaryType), _TEXT_OR_BYTES)
+    if structs:
+        _check(types, "value", isinstance(types["value"], StructType), "struct, because valueFormat is set")
+    else:
+        _check(types, "value", isinstance(types["value"], StringType | BinaryType), _TEXT_OR_BYTES)
     _check(types, "headers", _are_headers(types.get("headers")), _HEADERS)
     _check(types, "partition", isinstance(types.get("partition"), IntegerType), "int")
     if topic is None:

@@ -17,9 +17,12 @@ from moldau.spark.options import (
     lowered,
     read_bool,
     read_duration_ms,
+    read_format,
     read_int,
     refuse_misspelt,
+    registry_settings,
 )
+from moldau.spark.registry.client import RegistrySettings
 
 _NAMES = (
     "topic",
@@ -28,6 +31,11 @@ _NAMES = (
     "batchId",
     "checkReplay",
     "outage",
+    "valueFormat",
+    "schema.subject",
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
     "includeHeaders",
     "checkpointLocation",
 )
@@ -85,6 +93,9 @@ class SinkOptions:
     batch_id: int | None
     transaction_timeout_ms: int
     max_block_ms: int
+    value_format: str | None  # avro or json: values are structs, written under a schema that is registered
+    registry: RegistrySettings | None
+    subject: str
     check_replay: bool  # whether a batch that was written and comes again must bring the same rows
 
 
@@ -106,6 +117,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             "option 'batchId' needs 'transactionalIdPrefix', a name of this output that stays the same from run to "
             "run: together they recognise a batch that was written before"
         )
+    value_format = read_format(given, ("avro", "json"))
+    subject = given.get("schema.subject") or f"{given.get('topic', '')}-value"
+    if value_format is not None and subject == "-value":
+        raise OptionError("option 'schema.subject' is missing: name it, or give the topic as an option")
     transaction_timeout_ms = read_int(given, "kafka.transaction.timeout.ms", least=1) or _TRANSACTION_TIMEOUT_MS
     outage_ms = round(read_duration_ms(given, "outage", OUTAGE_DEFAULT))
     producer = _producer_settings(kafka, delivery, outage_ms)
@@ -125,6 +140,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         batch_id=batch_id,
         transaction_timeout_ms=transaction_timeout_ms,
         max_block_ms=read_int(given, "kafka.max.block.ms", least=1) or max(outage_ms, _BLOCK_MS_MIN),
+        value_format=value_format,
+        registry=None if value_format is None else registry_settings(given),
+        subject=subject,
         check_replay=read_bool(given, "checkReplay", default=True),
     )
 

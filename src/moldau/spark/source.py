@@ -6,6 +6,7 @@ the same rows twice.
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,7 +15,14 @@ from moldau.client.cluster import Cluster, PartitionOffsets, Topics
 from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.connecting import client_settings
 from moldau.spark.offsets import resolve
-from moldau.spark.options import LATEST, OptionError, SourceOptions, parse_batch_options, read_int_or
+from moldau.spark.options import (
+    LATEST,
+    OptionError,
+    SourceOptions,
+    ask_value_reader,
+    parse_batch_options,
+    read_int_or,
+)
 from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead, cut
 
@@ -66,9 +74,17 @@ def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any
     if work is None:  # Spark's own stand-in for a job without tasks
         return
     schema = arrow_schema(include_headers=options.include_headers)
-    for columns in read_range(work, fetch_settings(options)):
-        if len(columns):
-            yield to_rows(columns, work.topic, work.partition, schema)
+    rows = (
+        to_rows(columns, work.topic, work.partition, schema)
+        for columns in read_range(work, fetch_settings(options))
+        if len(columns)
+    )
+    if options.value_reader is None:
+        yield from rows
+    else:
+        from moldau.spark.registry.columns import with_values
+
+        yield from with_values(rows, options.value_reader, fails=options.fails_on_bad_value)
 
 
 def fetch_settings(options: SourceOptions) -> FetchSettings:
@@ -91,7 +107,7 @@ def make_batch_reader(options: Mapping[str, str], schema: "StructType") -> "Batc
     parsed = parse_batch_options(options)
     client_settings(parsed.kafka)  # refuses bad security options before anything starts
     refuse_other_columns(options, schema)
-    return BatchReader(parsed)
+    return BatchReader(replace(parsed, value_reader=ask_value_reader(options)))
 
 
 def refuse_other_columns(options: Mapping[str, str], schema: "StructType") -> None:

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,7 +29,7 @@ from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Top
 from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.connecting import client_settings
 from moldau.spark.offsets import from_json, resolve_start, start_in, to_json
-from moldau.spark.options import EARLIEST, LATEST, SourceOptions, parse_stream_options, shown
+from moldau.spark.options import EARLIEST, LATEST, SourceOptions, ask_value_reader, parse_stream_options, shown
 from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.progress import GroupProgress
 from moldau.spark.ranges import DataLost
@@ -47,7 +48,7 @@ def make_stream_reader(options: Mapping[str, str], schema: "StructType") -> "Str
     parsed = parse_stream_options(options)
     client_settings(parsed.kafka)  # refuses bad security options before anything starts
     refuse_other_columns(options, schema)
-    return StreamReader(parsed)
+    return StreamReader(replace(parsed, value_reader=ask_value_reader(options)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,7 +1,8 @@
 """Avro values into columns, with fastavro, one Arrow batch at a time.
 
-A value is a bare record, or, with Confluent's header, a zero byte and the id of the schema it was written with. Known
-ids are read with that schema and resolved to the reader's; others are taken to be written with the reader's own.
+A value is a bare record, or, with Confluent's header, a zero byte and the id of the schema it was written with. The
+schemas of ids are named in the pipeline, and resolved to the reader's; an id that is not named is an error, because to
+guess would be to read nonsense. Where there is a registry, `format: registry` asks it.
 
 Invariant: a value that cannot be read gives its reason and nothing else; its neighbours are not affected.
 """
@@ -46,7 +47,11 @@ class Decoder:
         if self._header:
             if len(value) < _HEADER_BYTES or value[0] != 0:
                 raise ValueError("no schema id: the value does not begin with a zero byte and four bytes of id")
-            writer = self._writers.get(int.from_bytes(value[1:_HEADER_BYTES], "big"), self._reader)
+            number = int.from_bytes(value[1:_HEADER_BYTES], "big")
+            if number not in self._writers:
+                told = "name it under writer_schemas, or use a registry (format: registry)"
+                raise ValueError(f"schema id {number} is not known: {told}")
+            writer = self._writers[number]
             body.seek(_HEADER_BYTES)
         try:
             record = schemaless_reader(body, writer, None if writer is self._reader else self._reader)

@@ -50,6 +50,16 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
     return certain or _misfit(document, schema, "", _fits) or "it does not fit the schema"
 
 
+def strictly(value: bytes) -> Any:
+    """The document; raises ValueError with the reason."""
+    try:
+        return json.loads(value, object_pairs_hook=_without_doubles, parse_constant=_refused)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -18,6 +18,7 @@ from moldau.spark.pipelines.durations import is_duration
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, Where, did_you_mean
 from moldau.spark.pipelines.model import Pipeline
 from moldau.spark.pipelines.schema import SchemaError, parse_schema
+from moldau.spark.registry.client import RegistrySettings
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -28,6 +29,7 @@ TOP_KEYS = {
     "about": "one sentence for people",
     "parameters": "names and defaults for ${…}",
     "kafka": "bootstrap.servers, and other client settings for all topics",
+    "registry": "the schema registry: its URL, or url, basic.auth.user.info and the like",
     "sources": "where rows come from",
     "steps": "what happens to them",
     "sinks": "where they go",
@@ -94,6 +96,7 @@ class _Reader:
             "sources": self.named(tree.get("sources")),
             "steps": self.listed(tree.get("steps"), "step", model.STEPS),
             "sinks": self.listed(tree.get("sinks"), "sink", model.SINKS),
+            "registry": self.optional(tree, "registry", self.registry),
             "spark": self.optional(tree, "spark", self.pairs),
             "generator": self.function(generator, "generator") if generator is not None else "",
             "parameters": self.optional(tree, "parameters", self.pairs),
@@ -106,6 +109,14 @@ class _Reader:
     def optional(self, tree: Map, key: str, read: Callable[[Tree, str], Mapping[str, str]]) -> Mapping[str, str]:
         node = tree.get(key)
         return {} if node is None else read(node, key)
+
+    def registry(self, node: Tree, key: str) -> Mapping[str, str]:
+        found = {"url": self.text(node, key)} if isinstance(node, Scalar) else self.pairs(node, key)
+        try:
+            RegistrySettings.parse(found)
+        except ValueError as error:
+            self.say(node.mark, str(error).replace("schema.registry.", "`registry`: "))
+        return found
 
     def named(self, node: Tree | None) -> dict[str, Any]:
         if node is None:

@@ -73,6 +73,7 @@ def where() -> Any:
 # ---- parse ----------------------------------------------------------------------------------------------------------
 
 ON_ERROR = ("dead_letter", "drop", "fail")
+VALUES = ("avro", "json", "protobuf")
 NEW_COLUMNS = ("ignore", "reject", "evolve")
 _ON_ERROR_ABOUT = "what happens to a record that cannot be parsed or breaks a rule under `require`"
 _REQUIRE_ABOUT = "rules a record has to keep: a name for each, and a SQL condition"
@@ -119,6 +120,16 @@ class AvroParse:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
+class RegistryParse:
+    values: str = choice("what the values are: avro, json or protobuf, each with the id of its schema", "avro", *VALUES)
+    subject: str = text("the subject whose newest schema gives the columns; without it, TOPIC-value")
+    require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)
+    on_error: str = choice(_ON_ERROR_ABOUT, "dead_letter", *ON_ERROR)
+    where: Where = where()
+    FORMAT = "registry"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
 class RegexParse:
     pattern: str = text("a regular expression with named groups: each (?<name>…) is a column")
     types: Mapping[str, str] = pairs(_TYPES_ABOUT)
@@ -159,8 +170,8 @@ class TextParse:
     FORMAT = "text"
 
 
-Parse = JsonParse | CsvParse | AvroParse | RegexParse | LogParse | TextParse
-PARSES: tuple[type, ...] = (JsonParse, CsvParse, AvroParse, RegexParse, LogParse, TextParse)
+Parse = JsonParse | CsvParse | AvroParse | RegistryParse | RegexParse | LogParse | TextParse
+PARSES: tuple[type, ...] = (JsonParse, CsvParse, AvroParse, RegistryParse, RegexParse, LogParse, TextParse)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -455,6 +466,7 @@ class TopicSink:
     topic: str = text("the topic to write to")
     key: str = text("the column (or SQL expression) that is the record's key")
     value: str = text("`json`: all columns as JSON; else a column or SQL expression", "json")
+    schema: str = choice("all columns as avro or json under a schema, registered as TOPIC-value", "", "avro", "json")
     headers: Mapping[str, str] = pairs("{header: column or SQL expression}")
     delivery: str = choice(
         "exactly-once by transactions, or at-least-once", "exactly-once", "exactly-once", "at-least-once"
@@ -571,6 +583,7 @@ class Pipeline:
     about: str = ""
     bootstrap_servers: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     dead_letters: str = ""
     outage: str = "5 minutes"
     checkpoint: str = ""

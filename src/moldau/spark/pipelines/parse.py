@@ -26,6 +26,8 @@ from moldau.spark.pipelines.schema import parse_schema, parse_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from moldau.spark.registry.formats import ReaderSchema
+
 RAW, ERROR, EXTRA = "_raw", "_error", "_extra"
 _CORRUPT, _PARSED, _FENCE = "_corrupt", "_parsed", "_fence"
 # Reasons Spark cannot give: Python looks at the value.
@@ -41,6 +43,7 @@ class Given:
     template_folder: str = ""  # where tasks find and leave what is learnt on
     avro_schema: str = ""
     avro_writers: dict[int, str] | None = None
+    reader: ReaderSchema | None = None
 
 
 def parsed(records: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
@@ -53,6 +56,8 @@ def parsed(records: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
             frame = _csv(packed, parse)
         case model.AvroParse():
             frame = _avro(packed, parse, given)
+        case model.RegistryParse():
+            frame = _registered(packed, given)
         case model.RegexParse():
             frame = _regex(packed, parse)
         case model.LogParse():
@@ -332,34 +337,39 @@ def _arrow_udf(function: Any, returns: t.DataType) -> Any:
 
 
 def _avro(packed: DataFrame, parse: model.AvroParse, given: Given) -> DataFrame:
-    from moldau.spark.pipelines.avro_records import record_schema
+    from moldau.spark.pipelines.avro_records import Decoder, plain, record_schema
 
-    schema = record_schema(given.avro_schema)
-    inner = _nullable(schema)
-    returns = t.StructType([t.StructField("record", inner), t.StructField("error", t.StringType())])
     reader, writers, header = given.avro_schema, given.avro_writers or {}, parse.confluent_header
 
+    def make() -> Callable[[bytes], Any]:
+        decoder = Decoder(reader, writers, header)
+        return lambda value: plain(decoder.decode(value))
+
+    return _decoded(packed, record_schema(given.avro_schema), make)
+
+
+def _registered(packed: DataFrame, given: Given) -> DataFrame:
+    from moldau.spark.registry.formats import Decoder
+
+    reader = given.reader
+    assert reader is not None, "the source has asked the registry"
+    return _decoded(packed, reader.spark_type(), lambda: Decoder(reader).decode)
+
+
+def _decoded(packed: DataFrame, schema: t.StructType, make: Callable[[], Callable[[bytes], Any]]) -> DataFrame:
+    """The columns that a decoder gives; a value it refuses, or whose fields do not fit, is an error of its own."""
+    inner = _nullable(schema)
+    returns = t.StructType([t.StructField("record", inner), t.StructField("error", t.StringType())])
+
     def decode(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from moldau.spark.pipelines.avro_records import Decoder, plain
+        from moldau.spark.arrow_rows import decoded
 
-        decoder = Decoder(reader, writers, header)
+        decoder = make()
         record_type = to_arrow_type(inner, timezone="UTC")
         for batch in batches:
-            records: list[Any] = []
-            errors: list[str | None] = []
-            for value in batch.to_pylist():
-                try:
-                    records.append(plain(decoder.decode(value)))
-                    errors.append(None)
-                except ValueError as error:
-                    records.append(None)
-                    errors.append(str(error))
-            yield pa.StructArray.from_arrays(
-                [pa.array(records, record_type), pa.array(errors, pa.string())], ["record", "error"]
-            )
+            yield decoded(batch, decoder, record_type)
 
     frame = _parsed_once(packed, _arrow_udf(decode, returns)(_value()))
     columns = [f.col(f"{_PARSED}.record.`{name}`").alias(name) for name in schema.names]

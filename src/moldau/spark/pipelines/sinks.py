@@ -90,11 +90,18 @@ def _path(pipeline: model.Pipeline, path: str) -> str:
 
 
 def topic_options(pipeline: model.Pipeline, sink: model.TopicSink) -> dict[str, str]:
-    return kafka_options(pipeline) | {"topic": sink.topic, "delivery": sink.delivery} | dict(sink.options)
+    own = {"topic": sink.topic, "delivery": sink.delivery}
+    if sink.schema:
+        own["valueFormat"] = sink.schema
+        own |= {f"schema.registry.{key}": value for key, value in pipeline.registry.items()}
+    return kafka_options(pipeline) | own | dict(sink.options)
 
 
 def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> DataStreamWriter:
-    columns = [_value(rows, sink.value).alias("value")]
+    value = (
+        f.struct(*(f"`{name}`" for name in rows.columns if name != EXTRA)) if sink.schema else _value(rows, sink.value)
+    )
+    columns = [value.alias("value")]
     if sink.key:
         columns.append(_bytes_or_text(rows, sink.key).alias("key"))
     if sink.headers:

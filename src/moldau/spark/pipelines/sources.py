@@ -26,6 +26,8 @@ from moldau.spark.pipelines.templates import Learner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from moldau.spark.registry.formats import ReaderSchema
+
 
 _log = logging.getLogger(__name__)
 
@@ -176,8 +178,24 @@ def _given(
 
             writers = {int(number): avro_text(path, pipeline.folder) for number, path in how.writer_schemas.items()}
             return parse.Given(avro_schema=avro_text(how.schema, pipeline.folder), avro_writers=writers)
+        case model.RegistryParse():
+            return parse.Given(reader=_registered(pipeline, source, how))
         case _:
             return parse.Given()
+
+
+def _registered(
+    pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource, how: model.RegistryParse
+) -> ReaderSchema:
+    from moldau.spark.registry.client import RegistryError, RegistrySettings, UnknownSchema
+    from moldau.spark.registry.formats import reader_schema
+
+    subject = how.subject or f"{getattr(source, 'topic', '')}-value"
+    try:
+        return reader_schema(how.values, RegistrySettings.parse(pipeline.registry), subject)
+    except (RegistryError, UnknownSchema) as error:
+        told = f"the schema of {subject!r} cannot be had: {error}"
+        raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error
 
 
 def _template_folder(pipeline: model.Pipeline, name: str) -> str:

@@ -180,6 +180,10 @@ def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:
                 yield Problem(parse.where.mark, "CSV needs a schema", "add `schema:` with the columns in their order")
         case model.AvroParse():
             yield from _avro(pipeline, parse)
+        case model.RegistryParse():
+            yield from _registry(pipeline, parse.where.mark)
+            for package, extra in _OF_VALUES[parse.values]:
+                yield from _needs(package, extra, parse.where.mark)
         case model.RegexParse():
             yield from _pattern(parse.pattern, parse.types, parse, "pattern")
         case model.LogParse():
@@ -196,6 +200,20 @@ def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:
                 f"rule {rule!r} names none of the columns: {condition}",
                 f"columns are: {', '.join(sorted(columns))}",
             )
+
+
+_OF_VALUES = {
+    "avro": (("fastavro", "registry"),),
+    "json": (("jsonschema", "registry"),),
+    "protobuf": (("google.protobuf", "spark"),),
+}
+
+
+def _registry(pipeline: model.Pipeline, mark: Mark) -> Problems:
+    if not pipeline.registry:
+        yield Problem(
+            mark, "the pipeline does not say where the schema registry is", "add `registry: http://host:8081`"
+        )
 
 
 def _avro(pipeline: model.Pipeline, parse: model.AvroParse) -> Problems:
@@ -388,7 +406,10 @@ def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
     match sink:
         case model.TopicSink():
             yield from _topic_name(sink.topic, sink.where.of("topic"))
-            yield from _topic_options(pipeline, sink)
+            if sink.schema:
+                yield from _registry(pipeline, sink.where.of("schema"))
+            if pipeline.registry or not sink.schema:
+                yield from _topic_options(pipeline, sink)
         case model.DeltaSink():
             yield from _needs("deltalake", "delta", sink.where.of("delta"))
         case model.IcebergSink():

@@ -1,0 +1,163 @@
+"""A schema registry, asked over Confluent's API. Works with every registry that speaks it.
+
+An id never changes its schema, so what was answered once is kept for the life of the process (a bounded number). An id
+that the registry does not know is an error of that record; a registry that does not answer is one of the query, after
+some tries.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json"
+_KEPT_MAX = 10_000
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 1.0
+_TIMEOUT_SECONDS = 10.0
+_ANSWER_BYTES_MAX = 64 << 20
+
+
+class RegistryError(RuntimeError):
+    """The registry cannot be asked, or refuses; the message says what to do."""
+
+
+class UnknownSchema(ValueError):
+    """The registry answers that there is no such schema."""
+
+
+@dataclass(slots=True, frozen=True)
+class RegistrySettings:
+    """Where it is and how to log in. Printed without the login."""
+
+    url: str
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> RegistrySettings:
+        """By Confluent's names: url, basic.auth.user.info (user:password), bearer.auth.token."""
+        known = {"url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token"}
+        if unknown := sorted(set(settings) - known):
+            raise ValueError(f"schema.registry.{unknown[0]} is not known: {', '.join(sorted(known))} are")
+        url = settings.get("url", "").rstrip("/")
+        parsed = urllib.parse.urlsplit(url)
+        if parsed.scheme not in ("http", "https") or not parsed.hostname:
+            raise ValueError("schema.registry.url is missing or not a URL: write http://host:8081")
+        user, _, password = settings.get("basic.auth.user.info", "").partition(":")
+        if parsed.username:
+            user, password = urllib.parse.unquote(parsed.username), urllib.parse.unquote(parsed.password or "")
+            host = parsed.hostname + (f":{parsed.port}" if parsed.port else "")
+            url = parsed._replace(netloc=host).geturl()
+        return cls(url, user, password, settings.get("bearer.auth.token", ""))
+
+
+@dataclass(slots=True, frozen=True)
+class Schema:
+    """A schema as the registry has it. `references` are the schemas it imports, by the names it calls them."""
+
+    id: int
+    kind: str  # AVRO, JSON or PROTOBUF
+    text: str
+    references: Mapping[str, str] = field(default_factory=dict)
+
+
+class Registry:
+    """One registry; remembers what it was told."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._by_id: dict[int, Schema | UnknownSchema] = {}
+
+    def schema(self, number: int) -> Schema:
+        """The schema of an id; raises UnknownSchema."""
+        found = self._by_id.get(number)
+        if found is None:
+            try:
+                answer = self._ask(f"/schemas/ids/{number}")
+                found = self._schema(number, answer)
+            except UnknownSchema as error:
+                found = UnknownSchema(f"schema id {number} is not known to the registry ({error})")
+            if len(self._by_id) >= _KEPT_MAX:
+                self._by_id.clear()
+            self._by_id[number] = found
+        if isinstance(found, UnknownSchema):
+            raise UnknownSchema(str(found))
+        return found
+
+    def latest(self, subject: str) -> Schema:
+        """The newest schema of a subject; raises UnknownSchema."""
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        return self._schema(int(answer["id"]), answer)
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """The id of a schema under a subject; it becomes a new version if it is compatible and not there yet."""
+        body: dict[str, Any] = {"schema": text}
+        if kind != "AVRO":
+            body["schemaType"] = kind
+        path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+        return int(self._ask(path, body)["id"])
+
+    def _schema(self, number: int, answer: Mapping[str, Any]) -> Schema:
+        references: dict[str, str] = {}
+        self._collect(answer, references)
+        return Schema(number, answer.get("schemaType", "AVRO"), answer["schema"], references)
+
+    def _collect(self, answer: Mapping[str, Any], found: dict[str, str]) -> None:
+        """Imported schemas, and theirs: what is imported stands before what imports it."""
+        for each in answer.get("references") or ():
+            if each["name"] not in found:
+                subject = urllib.parse.quote(each["subject"], safe="")
+                other = self._ask(f"/subjects/{subject}/versions/{int(each['version'])}")
+                self._collect(other, found)
+                found[each["name"]] = other["schema"]
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._ask_once(path, body)
+            except urllib.error.HTTPError as error:
+                told = _told(error)
+                if error.code == 404:
+                    raise UnknownSchema(told) from None
+                if error.code in (401, 403):
+                    told += ": check schema.registry.basic.auth.user.info"
+                if error.code < 500 and error.code != 429:
+                    raise RegistryError(f"the registry refuses {path}: {told}") from None
+                failure = RegistryError(f"the registry fails at {path}: {told}")
+            except (OSError, ValueError) as error:
+                failure = RegistryError(f"the registry at {self._settings.url} does not answer: {error}")
+            if attempt < _ATTEMPTS:
+                time.sleep(_PAUSE_SECONDS)
+        raise failure
+
+    def _ask_once(self, path: str, body: Mapping[str, Any] | None) -> Any:
+        settings = self._settings
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(settings.url + path, data)  # noqa: S310  # `parse` takes http and https only
+        request.add_header("Accept", f"{_ACCEPT}, application/json")
+        if data is not None:
+            request.add_header("Content-Type", _ACCEPT)
+        if settings.token:
+            request.add_header("Authorization", f"Bearer {settings.token}")
+        elif settings.user:
+            login = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
+            request.add_header("Authorization", f"Basic {login}")
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  # likewise
+            return json.loads(answer.read(_ANSWER_BYTES_MAX))
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    try:
+        message = json.loads(error.read(10_000)).get("message", "")
+    except (ValueError, AttributeError, OSError):
+        message = ""
+    return f"{error.code} {message or error.reason}"

@@ -1,0 +1,236 @@
+"""Values with the id of their schema, into columns and back.
+
+A value begins with a zero byte and four bytes of id, as Confluent's serializers write it; Protobuf adds which message
+of the file it is. Each is read with the schema it was written with, and resolved to the reader's: a field that the
+reader does not know is left out, one that the writer did not have is null or has its default.
+
+Invariant: an id is never guessed. One that nobody knows is an error of that record; its neighbours are not affected.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import types as t
+
+from moldau.spark.registry import types
+from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema
+from moldau.spark.registry.protobuf_text import message_class
+
+FORMATS = ("avro", "json", "protobuf")
+KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+_HEADER_BYTES = 5
+
+
+@dataclass(slots=True, frozen=True)
+class ReaderSchema:
+    """What a reader wants: picklable, so tasks get it as the driver found it."""
+
+    format: str
+    text: str
+    references: Mapping[str, str]
+    settings: RegistrySettings
+
+    def spark_type(self) -> t.StructType:
+        if self.format == "json":
+            return types.of_json_schema(self.text)
+        if self.format == "protobuf":
+            return types.of_protobuf(message_class(self.text, self.references).DESCRIPTOR)
+        from moldau.spark.pipelines.avro_records import record_schema
+
+        return record_schema(json.dumps(_whole_avro(self.text, self.references)))
+
+
+def reader_schema(format_: str, settings: RegistrySettings, subject: str) -> ReaderSchema:
+    """The newest schema of a subject; raises UnknownSchema or RegistryError."""
+    found = Registry(settings).latest(subject)
+    if found.kind != KINDS[format_]:
+        raise RegistryError(f"subject {subject} has {found.kind} schemas: set the format to {found.kind.lower()}")
+    return ReaderSchema(format_, found.text, found.references, settings)
+
+
+def split(value: bytes) -> tuple[int, bytes]:
+    """The id and what follows it."""
+    if len(value) < _HEADER_BYTES or value[0] != 0:
+        raise ValueError("no schema id: the value does not begin with a zero byte and four bytes of id")
+    return int.from_bytes(value[1:_HEADER_BYTES], "big"), value[_HEADER_BYTES:]
+
+
+class Decoder:
+    """Reads values of one topic. Made once in each Python worker."""
+
+    def __init__(self, reader: ReaderSchema) -> None:
+        self._reader = reader
+        self._registry = Registry(reader.settings)
+        self._writers: dict[int, Any] = {}
+        self._avro_reader = None
+        if reader.format == "avro":
+            self._avro_reader = _parsed_avro(reader.text, reader.references)
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """The record; raises ValueError with the reason."""
+        number, body = split(value)
+        writer = self._writers.get(number)
+        if writer is None:
+            writer = self._writers[number] = self._writer(self._registry.schema(number))
+        match self._reader.format:
+            case "avro":
+                return self._avro(writer, body)
+            case "json":
+                return _json(writer, body)
+            case _:
+                return _protobuf(writer, body)
+
+    def _writer(self, schema: Schema) -> Any:
+        if schema.kind != KINDS[self._reader.format]:
+            raise ValueError(f"schema id {schema.id} is {schema.kind}, not {KINDS[self._reader.format]}")
+        if schema.kind == "AVRO":
+            return _parsed_avro(schema.text, schema.references)
+        if schema.kind == "JSON":
+            return _validator(schema)
+        return {(): schema}  # messages of the file are added as they come
+
+    def _avro(self, writer: Any, body: bytes) -> dict[str, Any]:
+        from fastavro import schemaless_reader
+
+        stream = io.BytesIO(body)
+        try:
+            record = schemaless_reader(stream, writer, self._avro_reader)
+        except Exception as error:  # fastavro raises whatever the bytes lead to
+            raise ValueError(f"not Avro of its schema: {type(error).__name__} {error}") from error
+        if left := len(body) - stream.tell():
+            raise ValueError(f"not Avro of its schema: {left} bytes are left over")
+        if not isinstance(record, dict):
+            raise ValueError("the Avro schema is not a record")  # noqa: TRY004  # of the value, like all others here
+        found: dict[str, Any] = plain(record)
+        return found
+
+
+def _whole_avro(text: str, references: Mapping[str, str]) -> Any:
+    """The schema with what it refers to written out."""
+    from fastavro.schema import expand_schema
+
+    return (
+        expand_schema([*(json.loads(each) for each in references.values()), json.loads(text)])[-1]
+        if references
+        else json.loads(text)
+    )
+
+
+def _parsed_avro(text: str, references: Mapping[str, str]) -> Any:
+    from fastavro import parse_schema
+
+    named: dict[str, Any] = {}
+    for each in references.values():
+        parse_schema(json.loads(each), named_schemas=named)
+    return parse_schema(json.loads(text), named_schemas=named)
+
+
+def plain(value: Any) -> Any:
+    """What Arrow does not know by itself."""
+    match value:
+        case uuid.UUID():
+            return str(value)
+        case dict():
+            return {key: plain(each) for key, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+def _validator(schema: Schema) -> Any:
+    import jsonschema
+    from jsonschema.validators import validator_for
+
+    content = json.loads(schema.text)
+    try:
+        cls = validator_for(content, default=jsonschema.Draft7Validator)
+        cls.check_schema(content)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"schema id {schema.id} is no JSON Schema: {error.message}") from None
+    return cls(content)
+
+
+def _json(validator: Any, body: bytes) -> dict[str, Any]:
+    from moldau.spark.pipelines.json_text import strictly
+
+    found = strictly(body)
+    broken = next(iter(validator.iter_errors(found)), None)
+    if broken is not None:
+        place = "/".join(map(str, broken.absolute_path))
+        raise ValueError(f"not of its JSON Schema: {place + ': ' if place else ''}{broken.message[:300]}")
+    if not isinstance(found, dict):
+        raise ValueError("the value is no object")  # noqa: TRY004  # likewise
+    return found
+
+
+def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes) -> dict[str, Any]:
+    from google.protobuf.message import DecodeError
+
+    path, at = _indexes(body)
+    cls = writer.get(path)
+    if cls is None:
+        schema: Schema = writer[()]
+        cls = writer[path] = message_class(schema.text, schema.references, path)
+    try:
+        message = cls.FromString(body[at:])
+    except DecodeError as error:
+        raise ValueError(f"not Protobuf of its schema: {error}") from None
+    return types.protobuf_to_python(message)
+
+
+def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Which message of the file: the number of indexes and the indexes, zigzag; a zero alone is the first message."""
+    count, at = _varint(body, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count < 100:
+        raise ValueError(f"not Protobuf with message indexes: {count} of them")
+    found = []
+    for _ in range(count):
+        index, at = _varint(body, at)
+        found.append(index)
+    return tuple(found), at
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(body) and shift < 35:
+        number |= (body[at] & 0x7F) << shift
+        at += 1
+        if not body[at - 1] & 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise ValueError("not Protobuf with message indexes: the value ends too early")
+
+
+class Encoder:
+    """Writes values of one topic, under a schema that is registered first."""
+
+    def __init__(self, format_: str, settings: RegistrySettings, subject: str, schema: t.StructType) -> None:
+        registry = Registry(settings)
+        self._format = format_
+        if format_ == "avro":
+            text = types.to_avro(schema, "".join(each if each.isalnum() else "_" for each in subject))
+            self._avro = _parsed_avro(text, {})
+        elif format_ == "json":
+            text = types.to_json_schema(schema)
+        else:
+            raise ValueError("Protobuf is read, and not written: its field numbers are for people to choose")
+        self._header = b"\0" + registry.register(subject, KINDS[format_], text).to_bytes(4, "big")
+
+    def encode(self, record: Mapping[str, Any]) -> bytes:
+        if self._format == "json":
+            return self._header + json.dumps(record, ensure_ascii=False, default=str).encode()
+        from fastavro import schemaless_writer
+
+        stream = io.BytesIO()
+        stream.write(self._header)
+        schemaless_writer(stream, self._avro, record)
+        return stream.getvalue()

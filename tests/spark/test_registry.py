@@ -1,0 +1,242 @@
+"""Schemas by id: nothing is guessed, what was asked is kept, and all three kinds are read as they were written."""
+
+import datetime
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastavro import parse_schema, schemaless_writer
+from pyspark.sql.types import StringType, StructField, StructType
+
+from moldau.spark.datasource import MoldauDataSource
+from moldau.spark.options import OptionError
+from moldau.spark.pipelines.avro_records import Decoder as PipelineDecoder
+from moldau.spark.pipelines.schema import parse_schema as spark_schema
+from moldau.spark.registry import client
+from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, UnknownSchema
+from moldau.spark.registry.columns import BadValue
+from moldau.spark.registry.formats import Decoder, Encoder, reader_schema
+from moldau.spark.registry.protobuf_text import ProtoError, message_class
+from moldau.spark.sink import _as_bytes, write_at_least_once
+from moldau.spark.sink_columns import check_columns
+from moldau.spark.sink_options import sink_options
+from moldau.spark.source import BatchReader, make_batch_reader
+from tests.spark.fake_registry import FakeRegistry, running
+from tests.spark.reading import send
+from tests.support.clients import create_topic
+
+PROTO = """
+syntax = "proto3"; package shop;
+import "google/protobuf/timestamp.proto"; import "common.proto";
+option java_package = "x";
+message Order { // an order
+  int64 id = 1; string customer = 2; repeated string tags = 3; map<string, int32> counts = 4;
+  enum State { NEW = 0; PAID = 1; } State state = 5; optional double amount = 6 [deprecated = true];
+  oneof how { string card = 7; int32 cash = 8; }
+  message Line { string sku = 1; } repeated Line lines = 9;
+  google.protobuf.Timestamp at = 10; Money price = 11; reserved 12, 13; bytes raw = 14;
+}
+message Second { string x = 1; }
+"""
+COMMON = 'syntax = "proto3"; package shop; message Money { int64 units = 1; }'
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running() as found:
+        yield found
+
+
+def settings(registry: FakeRegistry, **more: str) -> RegistrySettings:
+    return RegistrySettings.parse({"url": registry.url, **more})
+
+
+def header(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def avro(schema: Any, record: dict[str, Any], number: int) -> bytes:
+    stream = io.BytesIO()
+    schemaless_writer(stream, parse_schema(schema), record)
+    return header(number) + stream.getvalue()
+
+
+def test_avro_is_read_with_the_schema_it_was_written_with(registry: FakeRegistry) -> None:
+    old = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "int"}, {"name": "gone", "type": "string"}]}
+    new = {
+        "type": "record",
+        "name": "O",
+        "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
+    }
+    first = registry.add("orders-value", old)
+    second = registry.add("orders-value", new)
+    reader = reader_schema("avro", settings(registry), "orders-value")
+    assert reader.spark_type().simpleString() == "struct<id:bigint,note:string>"
+    decoder = Decoder(reader)
+    values = [avro(old, {"id": 1, "gone": "x"}, first), avro(new, {"id": 2, "note": "n"}, second)]
+    for _ in range(3):
+        assert [decoder.decode(each) for each in values] == [{"id": 1, "note": None}, {"id": 2, "note": "n"}]
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"schema id 9 is not known to the registry \(404 Schema not found\)"):
+            decoder.decode(avro(old, {"id": 3, "gone": ""}, 9))
+    assert registry.asked.count("/schemas/ids/9") == 1, "that it is not there is remembered too"
+    assert registry.asked.count(f"/schemas/ids/{first}") == 1
+    for value, told in ((b"\x01abcd", "no schema id"), (values[0] + b"!", "1 bytes are left over")):
+        with pytest.raises(ValueError, match=told):
+            decoder.decode(value)
+
+
+def test_json_is_checked_against_its_schema(registry: FakeRegistry) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"oneOf": [{"type": "null"}, {"type": "number", "minimum": 0}]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "to": {"$ref": "#/definitions/place"},
+        },
+        "required": ["id"],
+        "definitions": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+    }
+    number = registry.add("orders-value", schema, "JSON")
+    reader = reader_schema("json", settings(registry), "orders-value")
+    assert (
+        reader.spark_type().simpleString() == "struct<id:bigint,price:double,tags:array<string>,to:struct<city:string>>"
+    )
+    decoder = Decoder(reader)
+    assert decoder.decode(header(number) + b'{"id": 1, "price": 2.5}') == {"id": 1, "price": 2.5}
+    for body, told in (
+        (b'{"price": 1}', "'id' is a required property"),
+        (b'{"id": 1, "price": -1}', "price: "),
+        (b'{"id": 1, "id": 2}', "stands there twice"),
+        (b"{", "not JSON"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            decoder.decode(header(number) + body)
+
+
+def test_protobuf_of_any_message_of_a_file(registry: FakeRegistry) -> None:
+    registry.add("common", COMMON, "PROTOBUF")
+    reference = {"name": "common.proto", "subject": "common", "version": 1}
+    number = registry.add("orders-value", PROTO, "PROTOBUF", [reference])
+    reader = reader_schema("protobuf", settings(registry), "orders-value")
+    assert reader.spark_type().simpleString() == (
+        "struct<id:bigint,customer:string,tags:array<string>,counts:map<string,int>,state:string,amount:double,"
+        "card:string,cash:int,lines:array<struct<sku:string>>,at:timestamp,price:struct<units:bigint>,raw:binary>"
+    )
+    cls = message_class(PROTO, {"common.proto": COMMON})
+    order = cls(id=5, customer="amy", tags=["a"], counts={"x": 1}, state=1, card="v", price={"units": 3})
+    order.lines.add(sku="q")
+    order.at.FromDatetime(datetime.datetime(2026, 11, 16))  # noqa: DTZ001  # Protobuf takes it for UTC
+    decoder = Decoder(reader)
+    found = decoder.decode(header(number) + b"\0" + order.SerializeToString())
+    assert found == {
+        "id": 5,
+        "customer": "amy",
+        "tags": ["a"],
+        "counts": [("x", 1)],
+        "state": "PAID",
+        "amount": None,
+        "card": "v",
+        "cash": None,
+        "lines": [{"sku": "q"}],
+        "at": 1_794_787_200_000_000,
+        "price": {"units": 3},
+        "raw": b"",
+    }
+    second = message_class(PROTO, {"common.proto": COMMON}, (1,))(x="y")
+    assert decoder.decode(header(number) + b"\x02\x02" + second.SerializeToString()) == {"x": "y"}
+    nested = message_class(PROTO, {"common.proto": COMMON}, (0, 0))(sku="s")
+    assert decoder.decode(header(number) + b"\x04\x00\x00" + nested.SerializeToString()) == {"sku": "s"}
+    for body in (b"", b"\x02", b"\x02\x20", b"\0\xff\xff"):
+        with pytest.raises(ValueError, match="Protobuf"):
+            decoder.decode(header(number) + body)
+    for text in ("message {", "message A { extend B {} }", "syntax = 'proto3'; message A { Missing x = 1; }"):
+        with pytest.raises(ProtoError):
+            message_class(text, {})
+
+
+def test_what_is_written_is_registered_and_can_be_read(registry: FakeRegistry) -> None:
+    schema = spark_schema("id bigint not null, name string, tags array<string>, price decimal(6,2)")
+    for format_ in ("avro", "json"):
+        encoder = Encoder(format_, settings(registry), f"{format_}-value", schema)
+        reader = reader_schema(format_, settings(registry), f"{format_}-value")
+        value = encoder.encode({"id": 1, "name": None, "tags": ["a"], "price": None})
+        assert Decoder(reader).decode(value) == {"id": 1, "name": None, "tags": ["a"], "price": None}
+        Encoder(format_, settings(registry), f"{format_}-value", schema)
+        assert len(registry.subjects[f"{format_}-value"]) == 1, "the same schema is no new version"
+
+
+def test_logins_outages_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.0)
+    with running("amy:s3cret:x") as registry:
+        number = registry.add("a", {"type": "string"})
+        with pytest.raises(RegistryError, match=r"401 Unauthorized: check schema\.registry\.basic\.auth\.user\.info"):
+            Registry(settings(registry)).schema(number)
+        logged_in = settings(registry, **{"basic.auth.user.info": "amy:s3cret:x"})
+        assert "s3cret" not in repr(logged_in)
+        assert Registry(logged_in).schema(number).text == json.dumps({"type": "string"})
+        registry.failures = 3
+        assert Registry(logged_in).latest("a").id == number
+        with pytest.raises(UnknownSchema):
+            Registry(logged_in).latest("b")
+        registry.failures = 99
+        with pytest.raises(RegistryError, match="500 not now"):
+            Registry(logged_in).latest("a")
+    with pytest.raises(RegistryError, match="does not answer"):
+        Registry(logged_in).latest("a")
+    for wrong in ({"url": "registry:8081"}, {}, {"url": "http://h", "basic.auth": "x"}):
+        with pytest.raises(ValueError, match=r"schema\.registry"):
+            RegistrySettings.parse(wrong)
+    assert RegistrySettings.parse({"url": "http://u:p@h:1/x"}) == RegistrySettings("http://h:1/x", "u", "p")
+
+
+def test_programs_read_columns_instead_of_bytes(registry: FakeRegistry, bootstrap: str) -> None:
+    """valueFormat, in the source and, under a schema that is registered, in the sink; without a JVM."""
+    topic = create_topic(bootstrap)
+    options = {"kafka.bootstrap.servers": bootstrap, "schema.registry.url": registry.url, "valueFormat": "avro"}
+    written = sink_options({**options, "topic": topic})
+    value = spark_schema("id bigint not null, name string")
+    schema = StructType([StructField("value", value)])
+    rows = pa.RecordBatch.from_pylist(
+        [{"value": {"id": 1, "name": "a"}}, {"value": {"id": 2, "name": None}}, {"value": None}],
+        pa.schema([("value", pa.struct([("id", pa.int64()), ("name", pa.string())]))]),
+    )
+    write_at_least_once(written, _as_bytes(written, schema, iter([rows])))
+    assert list(registry.subjects) == [f"{topic}-value"]
+    given = {**options, "subscribe": topic}
+    source = MoldauDataSource(given)
+    assert source.schema()["value"].dataType.simpleString() == "struct<id:bigint,name:string>"
+    reader = make_batch_reader(given, source.schema())
+
+    def read(reader: BatchReader) -> list[Any]:
+        return [
+            row["value"] for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
+        ]
+
+    assert read(reader) == [{"id": 1, "name": "a"}, {"id": 2, "name": None}, None]
+    send(bootstrap, topic, 1)
+    with pytest.raises(BadValue, match=rf"the value at {topic}-0 offset 3: no schema id.*valueMode=PERMISSIVE"):
+        read(reader)
+    lenient = make_batch_reader({**given, "valueMode": "permissive"}, source.schema())
+    assert read(lenient)[2:] == [None, None]
+    for wrong, told in (
+        ({"valueFormat": "xml"}, "option 'valueFormat' is 'xml': write avro, json, protobuf"),
+        ({"schema.registry.url": ""}, r"option 'schema\.registry\.url is missing"),
+        ({"schema.subject": "nobody"}, "the schema of subject 'nobody' cannot be had"),
+    ):
+        with pytest.raises(OptionError, match=told):
+            make_batch_reader(given | wrong, source.schema())
+    with pytest.raises(ValueError, match="value must be a\\(n\\) struct"):
+        check_columns(StructType([StructField("value", StringType())]), topic, structs=True)
+
+
+def test_an_unknown_id_is_not_guessed_without_a_registry() -> None:
+    schema = json.dumps({"type": "record", "name": "O", "fields": [{"name": "id", "type": "int"}]})
+    decoder = PipelineDecoder(schema, {7: schema}, confluent_header=True)
+    assert decoder.decode(avro(json.loads(schema), {"id": 1}, 7)) == {"id": 1}
+    with pytest.raises(ValueError, match="schema id 8 is not known: name it under writer_schemas, or use a registry"):
+        decoder.decode(avro(json.loads(schema), {"id": 1}, 8))
