@@ -171,7 +171,7 @@ def _json(validator: Any, body: bytes) -> dict[str, Any]:
 
 
 def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes) -> dict[str, Any]:
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no stubs
 
     path, at = _indexes(body)
     cls = writer.get(path)

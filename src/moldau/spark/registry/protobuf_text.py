@@ -39,7 +39,7 @@ class ProtoError(ValueError):
 
 def message_class(text: str, imports: Mapping[str, str], path: tuple[int, ...] = (0,)) -> Any:
     """The class of a message: `path` are Confluent's message indexes, (0,) being the first of the file."""
-    from google.protobuf import descriptor_pool, message_factory
+    from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]  # it has no stubs
 
     pool = descriptor_pool.DescriptorPool()
     file = file_descriptor(text, "moldau-value.proto")
