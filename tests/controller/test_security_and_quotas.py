@@ -1,4 +1,4 @@
-"""ACLs and who may do what by them; SCRAM credentials; client quotas."""
+"""ACLs, SCRAM credentials and client quotas, as the controller takes them."""
 
 import base64
 import hashlib
@@ -9,11 +9,9 @@ import pytest
 
 from moldau.controller.acls import (
     AclResource,
-    Authorizer,
     Operation,
     Pattern,
     Permission,
-    authorize,
     create_acls,
     delete_acls,
     describe_acls,
@@ -40,73 +38,6 @@ def deny(name: str, operation: int = Operation.READ, pattern: int = LITERAL, who
     return Acl(TOPIC, name, pattern, who, "*", operation, DENY)
 
 
-def may(acls: list[Acl], operation: int, name: str, *, who: str = "User:ann", host: str = "10.0.0.1") -> bool:
-    return Authorizer.of(acls).authorize(who, host, operation, TOPIC, name)
-
-
-def test_names_prefixes_and_the_wildcard() -> None:
-    acls = [allow("orders"), allow("team-", pattern=PREFIXED), allow("*", Operation.WRITE)]
-    assert may(acls, Operation.READ, "orders")
-    assert not may(acls, Operation.READ, "orders2")
-    assert may(acls, Operation.READ, "team-a")
-    assert may(acls, Operation.READ, "team-")
-    assert not may(acls, Operation.READ, "team")
-    assert may(acls, Operation.WRITE, "anything")
-    assert not may(acls, Operation.READ, "anything")
-
-
-def test_a_denial_wins_wherever_it_comes_from() -> None:
-    everything = allow("*", Operation.ALL)
-    for denial in (deny("secret"), deny("sec", pattern=PREFIXED), deny("*"), deny("secret", Operation.ALL)):
-        assert not may([everything, denial], Operation.READ, "secret")
-        assert not may([denial, everything], Operation.READ, "secret")
-    assert may([everything, deny("secret")], Operation.WRITE, "secret")
-    assert may([everything, deny("secret", who="User:bob")], Operation.READ, "secret")
-
-
-def test_doing_implies_seeing_and_denying_does_not() -> None:
-    for operation in (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER):
-        assert may([allow("a", operation)], Operation.DESCRIBE, "a")
-    assert not may([allow("a", Operation.CREATE)], Operation.DESCRIBE, "a")
-    assert may([allow("a", Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS, "a")
-    assert not may([allow("a", Operation.ALTER)], Operation.DESCRIBE_CONFIGS, "a")
-    assert may([allow("a", Operation.DESCRIBE), deny("a", Operation.READ)], Operation.DESCRIBE, "a")
-
-
-def test_principals_and_hosts() -> None:
-    assert may([allow("a", who="User:*")], Operation.READ, "a", who="User:bob")
-    assert not may([allow("a")], Operation.READ, "a", who="User:bob")
-    from_one_host = [allow("a")._replace(host="10.0.0.1")]
-    assert may(from_one_host, Operation.READ, "a", host="10.0.0.1")
-    assert not may(from_one_host, Operation.READ, "a", host="10.0.0.2")
-
-
-def test_super_users_and_resources_without_rules() -> None:
-    rules = Authorizer.of([deny("a", Operation.ALL)], super_users=["User:ann"], allow_if_no_acl=True)
-    assert rules.authorize("User:ann", "h", Operation.READ, TOPIC, "a")
-    assert rules.authorize("User:bob", "h", Operation.READ, TOPIC, "free")
-    assert rules.authorize("User:bob", "h", Operation.READ, GROUP, "a")
-    assert not rules.authorize("User:bob", "h", Operation.READ, TOPIC, "a"), "there is a rule, for somebody else"
-    assert not Authorizer.of([]).authorize("User:bob", "h", Operation.READ, TOPIC, "free")
-
-
-def test_being_allowed_somewhere() -> None:
-    def any_topic(*acls: Acl) -> bool:
-        return Authorizer.of(acls).authorize_any("User:ann", "h", Operation.WRITE, TOPIC)
-
-    write = Operation.WRITE
-    assert any_topic(allow("a", write))
-    assert not any_topic(allow("a"))
-    assert not any_topic()
-    assert not any_topic(allow("a", write), deny("*", write))
-    assert not any_topic(allow("a", write), deny("a", Operation.ALL))
-    assert not any_topic(allow("team-a", write), deny("team", write, PREFIXED))
-    assert any_topic(allow("team", write, PREFIXED), deny("team-a", write, PREFIXED))
-    assert any_topic(allow("team", write, PREFIXED), deny("team", write))
-    assert any_topic(allow("*", write), deny("team", write, PREFIXED))
-    assert Authorizer.of([], super_users=["User:ann"]).authorize_any("User:ann", "h", write, TOPIC)
-
-
 def _creation(acl: Acl) -> m.CreateAclsRequest.AclCreation:
     return m.CreateAclsRequest.AclCreation(*acl)
 
@@ -122,7 +53,6 @@ def test_rules_are_created_once() -> None:
     assert create(world, allow("a"), allow("a"), deny("a")) == [(0, None)] * 3
     assert create(world, allow("a")) == [(0, None)]
     assert sorted(world.image.acls.values()) == sorted([allow("a"), deny("a")])
-    assert authorize(world.image, "User:ann", "h", Operation.READ, (TOPIC, "b")) is False
 
 
 @pytest.mark.parametrize(

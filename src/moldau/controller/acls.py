@@ -1,14 +1,7 @@
-"""CreateAcls, DeleteAcls and DescribeAcls, and who may do what by them.
-
-A rule names a resource by its exact name, by a prefix of it, or by "*". A request is refused if any rule that fits it
-denies it, allowed if one allows it, and otherwise refused; only a resource without any rule at all is left to the
-configured default. Being allowed to read, write, delete or alter something includes seeing that it exists.
-"""
+"""CreateAcls, DeleteAcls and DescribeAcls. Who may do what by these rules: `moldau.security.authorizer`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.controller.context import RECORDS_PER_COMMAND_MAX, ControllerContext, ControllerResult
@@ -83,14 +76,6 @@ class Operation:
 class Permission:
     DENY = 2
     ALLOW = 3
-
-
-_IMPLIED_BY: Mapping[int, frozenset[int]] = {
-    Operation.DESCRIBE: frozenset(
-        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
-    ),
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
-}
 
 
 def create_acls(
@@ -254,102 +239,3 @@ def describe_acls(image: ClusterImage, request: m.DescribeAclsRequest) -> m.Desc
         m.DescribeAclsResponse.DescribeAclsResource(*resource, rules) for resource, rules in by_resource.items()
     ]
     return response
-
-
-@dataclass(slots=True, frozen=True)
-class Authorizer:
-    """Rules arranged for quick answers. Make a new one with `of` when the image's ACLs change."""
-
-    super_users: frozenset[str] = frozenset()
-    allow_if_no_acl: bool = False
-    _literal: Mapping[tuple[int, str], list[Acl]] = field(default_factory=dict)
-    _prefixed: Mapping[tuple[int, str], list[Acl]] = field(default_factory=dict)
-    # Per resource type, the lengths of its prefixes: only those need to be looked up.
-    _prefix_lengths: Mapping[int, list[int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, acls: Iterable[Acl], *, super_users: Iterable[str] = (), allow_if_no_acl: bool = False) -> Authorizer:
-        literal: dict[tuple[int, str], list[Acl]] = {}
-        prefixed: dict[tuple[int, str], list[Acl]] = {}
-        lengths: dict[int, set[int]] = {}
-        for acl in acls:
-            target = prefixed if acl.pattern_type == Pattern.PREFIXED else literal
-            target.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
-            if acl.pattern_type == Pattern.PREFIXED:
-                lengths.setdefault(acl.resource_type, set()).add(len(acl.resource_name))
-        ordered = {kind: sorted(found) for kind, found in lengths.items()}
-        return cls(frozenset(super_users), allow_if_no_acl, literal, prefixed, ordered)
-
-    def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        if principal in self.super_users:
-            return True
-        rules = self._rules(resource_type, name)
-        if not rules:
-            return self.allow_if_no_acl
-        allowed = False
-        for acl in rules:
-            if acl.principal not in (principal, WILDCARD_PRINCIPAL) or acl.host not in (WILDCARD, host):
-                continue
-            if acl.permission_type == Permission.DENY:
-                if acl.operation in (Operation.ALL, operation):
-                    return False
-            elif acl.operation == Operation.ALL or acl.operation in _IMPLIED_BY.get(operation, (operation,)):
-                allowed = True
-        return allowed
-
-    def _rules(self, resource_type: int, name: str) -> list[Acl]:
-        rules = list(self._literal.get((resource_type, name), ()))
-        if name != WILDCARD:
-            rules += self._literal.get((resource_type, WILDCARD), ())
-        for length in self._prefix_lengths.get(resource_type, ()):
-            if length > len(name):
-                break
-            rules += self._prefixed.get((resource_type, name[:length]), ())
-        return rules
-
-    def authorize_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there is some resource of the kind the operation is allowed on (an idempotent producer's question).
-
-        Kafka's rule: an ALLOW counts unless a DENY covers it: the same literal name, a prefix of it, or everything.
-        """
-        if principal in self.super_users:
-            return True
-        denied_names: set[str] = set()
-        denied_prefixes: set[str] = set()
-        allows: list[Acl] = []
-        for (kind, _), rules in [*self._literal.items(), *self._prefixed.items()]:
-            if kind != resource_type:
-                continue
-            for acl in rules:
-                if acl.principal not in (principal, WILDCARD_PRINCIPAL) or acl.host not in (WILDCARD, host):
-                    continue
-                if acl.permission_type == Permission.DENY and acl.operation in (Operation.ALL, operation):
-                    (denied_prefixes if acl.pattern_type == Pattern.PREFIXED else denied_names).add(acl.resource_name)
-                elif acl.permission_type == Permission.ALLOW and (
-                    acl.operation == Operation.ALL or acl.operation in _IMPLIED_BY.get(operation, (operation,))
-                ):
-                    allows.append(acl)
-        if WILDCARD in denied_names:
-            return False
-        if self.allow_if_no_acl or any(acl.resource_name == WILDCARD for acl in allows):
-            return True
-        return any(
-            not any(acl.resource_name.startswith(prefix) for prefix in denied_prefixes)
-            and not (acl.pattern_type == Pattern.LITERAL and acl.resource_name in denied_names)
-            for acl in allows
-        )
-
-
-def authorize(
-    image: ClusterImage,
-    principal: str,
-    host: str,
-    operation: int,
-    resource: tuple[int, str],
-    *,
-    super_users: Iterable[str] = (),
-    allow_if_no_acl: bool = False,
-) -> bool:
-    """One answer, for a resource's kind and name, without keeping the arrangement; see `Authorizer` for many."""
-    rules = Authorizer.of(image.acls.values(), super_users=super_users, allow_if_no_acl=allow_if_no_acl)
-    return rules.authorize(principal, host, operation, *resource)
