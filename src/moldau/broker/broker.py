@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.config import BrokerConfig
 from moldau.broker.supervision import begin
+from moldau.controller.acls import operation_name, resource_name
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.dirs.log_manager import LogManager
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.manager import ReplicaManager
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.requests.telemetry import Telemetry
+    from moldau.security.authorizer import Authorizer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class Broker:
     # For whatever would block the loop. If it was given to us, it is the only one: no other threads then.
     executor: Executor
     has_own_threads: bool = True
+    authorizer: Authorizer | None = None
     image: ClusterImage = EMPTY_IMAGE
     broker_epoch: int = -1
     replicas: ReplicaManager = field(init=False)
@@ -262,6 +265,17 @@ class Broker:
     def is_controller_listener(self, name: str) -> bool:
         """Whether the quorum's members come there, and not clients of brokers."""
         return name in self.config.controller_listener_names
+
+    def denied(self, call: Call, operation: int, kind: int, name: str) -> None:
+        """Somebody was refused what it asked for."""
+        session = call.session
+        self.audit.denied(
+            session.principal,
+            address=session.client_address,
+            operation=operation_name(operation),
+            resource=f"{resource_name(kind)}:LITERAL:{name}",
+            api=call.api.name,
+        )
 
     def flush_soon(self, partition: Partition) -> None:
         """Make the partition durable off the loop; whoever waits for it is woken then."""

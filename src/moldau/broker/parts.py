@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from moldau.log.dirs.log_manager import LogManager
     from moldau.seams import Clock, Random
     from moldau.security.audit import Audit
+    from moldau.security.authorizer import Authorizer
     from moldau.timers.purgatory import Purgatory
     from moldau.timers.turns import Slices, Turns
     from moldau.timers.wheel import TimingWheel
@@ -33,6 +34,15 @@ class HasConfig(Protocol):
 
     def is_controller_listener(self, name: str) -> bool:
         """Whether the quorum's members come there, and not clients of brokers."""
+
+
+class HasAuthorizer(Protocol):
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """None: everybody may do everything."""
+
+    def denied(self, call: Call, operation: int, kind: int, name: str) -> None:
+        """Somebody was refused what it asked for."""
 
 
 class HasIdentity(Protocol):

@@ -112,6 +112,15 @@ def _name(names: tuple[str, ...], number: int) -> str:
     return names[number] if 0 <= number < len(names) else names[_UNKNOWN]
 
 
+def operation_name(operation: int) -> str:
+    return _name(_OPERATIONS, operation)
+
+
+def resource_name(kind: int) -> str:
+    """Of a kind of resource."""
+    return _name(_RESOURCE_TYPES, kind)
+
+
 def _check_new(acl: Acl) -> None:
     if acl.resource_type == AclResource.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")

@@ -121,14 +121,16 @@ class LocalController:
         request: RequestT,
         *,
         and_append: Callable[[R], asyncio.Future[None] | None] | None = None,
+        context: ControllerContext | None = None,
     ) -> R:
         """Decide, commit, and give back the answer. NotController if another node must be asked.
 
         `and_append` is given the answer when its records are appended and may append what belongs to them: nothing
-        comes between, and the answer waits for both."""
+        comes between, and the answer waits for both. `context` is this controller's, with what is known of the
+        client."""
         if not self.is_active:
             raise NotController
-        result = command(self._log.latest, request, self.context())
+        result = command(self._log.latest, request, context or self.context())
         if result.refusal is not None:
             _log.info("refused %s: %s", type(request).__name__, result.refusal)
         # Without records the answer rests on what it read, which the next controller may not have.

@@ -24,6 +24,7 @@ from moldau.broker.coordinators.shards import LedShards, Loading, append_records
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.wake_up import RETRY_MS, WakeUp
+from moldau.controller.acls import AclResource, Operation
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import ClusterImage, ResourceType
 from moldau.groups import (
@@ -43,14 +44,15 @@ from moldau.groups.effects import Entry, Record
 from moldau.groups.regex import resolve
 from moldau.log.errors import LogError
 from moldau.records import BatchOptions
+from moldau.security.principal import Principal
 from moldau.wire import ErrorCode, MalformedFrame, Message
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.shards import Needs as ShardsNeeds
-    from moldau.broker.parts import HasConfig, HasImage, HasLoop, HasRandom, HasTime
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime
 
-    class Needs(ShardsNeeds, HasConfig, HasImage, HasLoop, HasRandom, HasTime, Protocol):
+    class Needs(ShardsNeeds, HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime, Protocol):
         """What this file may touch."""
 
 
@@ -240,7 +242,7 @@ class _ActiveShard:
     def _resolve(self, wanted: RegexResolution) -> None:
         """Matching ten thousand names takes a while: in a thread."""
         view = view_of(self._broker.image)
-        names = tuple(view.topic_names())
+        names = tuple(filter(self._seen_by(wanted.context), view.topic_names()))
 
         def on_done(future: asyncio.Future[dict[str, frozenset[str]]]) -> None:
             if self._is_dropped or future.cancelled():
@@ -252,6 +254,14 @@ class _ActiveShard:
         self._broker.loop.run_in_executor(self._broker.executor, resolve, wanted.regexes, names).add_done_callback(
             on_done
         )
+
+    def _seen_by(self, client: RequestContext) -> Callable[[str], bool] | None:
+        """Which topics that client may know of; None is all of them."""
+        authorizer = self._broker.authorizer
+        if authorizer is None:
+            return None
+        principal, host = Principal.parse(client.principal), client.client_host.removeprefix("/")
+        return partial(authorizer.allows, principal, host, Operation.DESCRIBE, AclResource.TOPIC)
 
     def _append(self, effects: Effects, guard: object | None) -> ErrorCode | None:
         """Write the records and let them take effect; or say why not, and then nothing has happened."""

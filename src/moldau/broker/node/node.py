@@ -26,7 +26,6 @@ from moldau.broker.controller.channel import ControllerChannel
 from moldau.broker.controller.local import LocalController
 from moldau.broker.node.housekeeping import Housekeeping
 from moldau.broker.node.identity import adopt, find_cluster_id, known_cluster_id, refuse_other_cluster
-from moldau.broker.node.protection import refuse_missing_protection
 from moldau.broker.node.registration import BrokerLifecycle, clean_shutdown_epoch, register_controller
 from moldau.broker.node.security import NodeSecurity
 from moldau.broker.quorum.quorum import MetadataQuorum
@@ -49,6 +48,7 @@ from moldau.log.open_segments import default_capacity, sockets_max
 from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 from moldau.seams.network import Listener, Network
+from moldau.security.authorizer import Authorizer
 
 _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
@@ -112,7 +112,6 @@ class Node:
 
     async def start(self) -> None:
         """Return when clients may connect. If it fails, everything is closed again."""
-        refuse_missing_protection(self.config)
         try:
             await self._start()
         except BaseException:
@@ -245,6 +244,7 @@ class Node:
             executor=self._executor,
             has_own_threads=self._threads is not None,
         )
+        broker.authorizer = _authorizer(self.config)
         broker.flusher = Flusher(self._executor, lambda partition: broker.replicas.flushed(partition))  # noqa: PLW0108 - there are none yet
         return broker
 
@@ -341,6 +341,8 @@ class Node:
             return  # the first image is published when there are logs it can be applied to
         broker = self.broker
         broker.image = after
+        if broker.authorizer is not None:
+            broker.authorizer.follow(after.acls)
         delta = diff(before, after)
         self._reconfigure(updated_config(broker.config, after, delta))
         self._cordon(after)
@@ -434,6 +436,13 @@ class Node:
         settings = _manager_settings(config)
         # Whoever brings an executor wants no other threads.
         return settings if self._threads is not None else replace(settings, recovery_threads_per_data_dir=1)
+
+
+def _authorizer(config: BrokerConfig) -> Authorizer | None:
+    if not config.get_str("authorizer.class.name"):
+        return None
+    allow_if_no_acl = config.get_bool("allow.everyone.if.no.acl.found")
+    return Authorizer(config.super_users, allow_if_no_acl=allow_if_no_acl)
 
 
 def _errors(logs: LogManager) -> list[OSError]:

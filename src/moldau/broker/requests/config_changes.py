@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.broker.config import Change, InvalidConfig, Operation, apply_changes, validate_dynamic_change
 from moldau.broker.config.definition import ResourceType
+from moldau.broker.requests.access import CLUSTER, GROUP, TOPIC, may
+from moldau.broker.requests.permissions import ERRORS
+from moldau.controller.acls import CLUSTER_NAME
+from moldau.controller.acls import Operation as AclOperation
 from moldau.controller.errors import ApiError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+    from moldau.broker.calls import Call
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage
 
-    class Needs(HasConfig, HasIdentity, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasIdentity, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -106,6 +111,22 @@ def in_request_order(
                 answer.error_code, answer.error_message = errors[place].code, errors[place].message
         result.append(answer)
     return result
+
+
+def acl_resource(resource_type: int, name: str) -> tuple[int, str]:
+    """Whose ACLs decide about a resource's settings: a topic's or group's own, else the cluster's."""
+    if resource_type == ResourceType.TOPIC:
+        return TOPIC, name
+    if resource_type == ResourceType.GROUP:
+        return GROUP, name
+    return CLUSTER, CLUSTER_NAME
+
+
+def check_may_alter(broker: HasAuthorizer, call: Call, resource: Resource) -> None:
+    """ApiError unless the client may change the resource's settings."""
+    kind, name = acl_resource(resource.resource_type, resource.resource_name)
+    if not may(broker, call, AclOperation.ALTER_CONFIGS, kind)(name):
+        raise ApiError(ERRORS[kind], ERRORS[kind].meaning)
 
 
 def parse_node_id(name: str) -> int | None:

@@ -21,6 +21,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.calls import PLAINTEXT, Call, Session
+from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDED, carry_out
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
@@ -135,7 +136,7 @@ class Dispatcher:
     def _carry_out(self, handle: Callable[..., Any], call: Call, request: Message, frame: bytes | memoryview) -> Any:
         if call.api.key in self._forwarded:
             return carry_out(self._broker, call, handle, request, bytes(frame))
-        return handle(self._broker, call, request)
+        return answer(self._broker, call, handle, request)
 
     async def _take_large(self, handle: Callable[..., Any], call: Call, data: bytes, position: int) -> None:
         """A request so large that reading it takes longer than others should wait: a thread does. Likewise its answer,

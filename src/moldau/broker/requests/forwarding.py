@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from moldau.broker.requests.access import answer as answer_of
 from moldau.broker.requests.refusals import refusal_of
 from moldau.controller.errors import NotController
 from moldau.seams.network import Disconnected, RequestTimedOut
@@ -22,10 +23,20 @@ from moldau.wire.internal import encode_value
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController, HasControllerChannel
-    from moldau.broker.parts import HasConfig, HasIdentity, HasPeers, HasTime
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasPeers, HasTime
     from moldau.broker.quorum.parts import HasQuorum
 
-    class Needs(HasController, HasControllerChannel, HasConfig, HasIdentity, HasPeers, HasTime, HasQuorum, Protocol):
+    class Needs(
+        HasAuthorizer,
+        HasController,
+        HasControllerChannel,
+        HasConfig,
+        HasIdentity,
+        HasPeers,
+        HasTime,
+        HasQuorum,
+        Protocol,
+    ):
         """What this file may touch."""
 
 
@@ -43,7 +54,7 @@ Handle = Callable[[Any, "Call", Message], Answer]
 
 async def carry_out(broker: Needs, call: Call, handle: Handle, request: Message, frame: bytes) -> Message | None:
     """Here if this is the active controller, else there. None if the answer has been given already."""
-    answer = await _by_the_controller(broker, call, lambda: handle(broker, call, request), frame)
+    answer = await _by_the_controller(broker, call, lambda: answer_of(broker, call, handle, request), frame)
     if isinstance(answer, bytes):
         call.slot.complete([answer])
         return None

@@ -21,8 +21,10 @@ def gather_groups(
     ask: Callable[[list[str]], Message],
     parts_of: Callable[[Message], list[T]],
     join: Callable[[list[T]], Message],
+    refuse: Callable[[str], T | None] = lambda _: None,
 ) -> None:
-    """Answer `call` with what the coordinators of these groups say, in the order of the request."""
+    """Answer `call` with what the coordinators of these groups say, in the order of the request. Of a group that is
+    refused, no coordinator hears."""
     if not group_ids:
         call.respond(join([]))
         return
@@ -36,5 +38,10 @@ def gather_groups(
 
         return answer
 
+    refused = {number: part for number, each in enumerate(group_ids) if (part := refuse(each)) is not None}
+    found.update((number, [part]) for number, part in refused.items())
+    if len(found) == len(group_ids):
+        call.respond(join([part for each in range(len(group_ids)) for part in found[each]]))
     for number, group_id in enumerate(group_ids):
-        broker.groups.handle(call, group_id, ask([group_id]), answer_for(number))
+        if number not in refused:
+            broker.groups.handle(call, group_id, ask([group_id]), answer_for(number))

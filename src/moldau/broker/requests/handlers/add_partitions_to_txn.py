@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may, may_on_cluster
+from moldau.controller.acls import Operation
+from moldau.controller.names import INTERNAL_TOPICS
 from moldau.transactions import TopicPartition, add_partitions_response, add_partitions_transactions
 from moldau.transactions.replies import AddPartitionsResult, partitions_of, verified_partitions
 from moldau.wire import ErrorCode, Struct
@@ -15,16 +18,21 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasTransactions
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
     from moldau.transactions.replies import AddPartitionsTransaction
 
-    class Needs(HasTransactions, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasTransactions, HasImage, Protocol):
         """What this file may touch."""
+
+
+_AMONG_BROKERS = 4  # versions from here on
 
 
 def handle(broker: Needs, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
     transactions = add_partitions_transactions(request, call.version)
     results: dict[int, AddPartitionsResult] = {}
+    if call.version >= _AMONG_BROKERS and not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
+        return m.AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not transactions:
         return m.AddPartitionsToTxnResponse()
 
@@ -35,7 +43,7 @@ def handle(broker: Needs, call: Call, request: m.AddPartitionsToTxnRequest) -> m
             call.respond(add_partitions_response(ordered, call.version))
 
     for number, transaction in enumerate(transactions):
-        errors = _unknown_partitions(broker, transaction)
+        errors = _refused_partitions(broker, call, transaction)
         if errors is not None:
             finish(number, verified_partitions(transaction, errors))
             continue
@@ -51,13 +59,23 @@ def handle(broker: Needs, call: Call, request: m.AddPartitionsToTxnRequest) -> m
     return None
 
 
-def _unknown_partitions(broker: Needs, transaction: AddPartitionsTransaction) -> dict[TopicPartition, ErrorCode] | None:
-    """If any partition does not exist, none is added: the others are told that nothing was tried."""
+def _refused_partitions(
+    broker: Needs, call: Call, transaction: AddPartitionsTransaction
+) -> dict[TopicPartition, ErrorCode] | None:
+    """If any partition does not exist, or may not be written, none is added: the others are told that nothing was
+    tried. Brokers ask for clients they have let write already."""
     partitions = partitions_of(transaction)
-    unknown = {each for each in partitions if broker.image.partition(each.topic, each.partition) is None}
-    if not unknown:
+    may_write = None
+    if broker.authorizer is not None and call.version < _AMONG_BROKERS:
+        if not may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)(transaction.transactional_id):
+            return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        may_write = may(broker, call, Operation.WRITE, TOPIC)
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for each in partitions:
+        if may_write is not None and (each.topic in INTERNAL_TOPICS or not may_write(each.topic)):
+            refused[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif broker.image.partition(each.topic, each.partition) is None:
+            refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not refused:
         return None
-    return {
-        each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-        for each in partitions
-    }
+    return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}

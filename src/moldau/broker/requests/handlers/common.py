@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
 NO_EPOCH = -1
 NO_AUTHORIZER = "No Authorizer is configured."
-# Without an authorizer everything is allowed. One bit per operation, as Kafka numbers those of its ACLs.
-ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
-ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 
 
 def replica(broker: HasReplicas, topic: str, index: int, current_leader_epoch: int, *, leader_only: bool) -> Partition:

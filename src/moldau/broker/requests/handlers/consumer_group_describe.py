@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import GROUP, TOPIC, authorized_operations, may
 from moldau.broker.requests.gather import gather_groups
-from moldau.broker.requests.handlers.common import ALL_GROUP_OPERATIONS
+from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasAuthorizer
+
+    class Needs(HasAuthorizer, HasGroups, Protocol):
+        """What this file may touch."""
 
 
-def handle(broker: HasGroups, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
-    def join(groups: list[m.ConsumerGroupDescribeResponse.DescribedGroup]) -> m.ConsumerGroupDescribeResponse:
+Group = m.ConsumerGroupDescribeResponse.DescribedGroup
+_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def handle(broker: Needs, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
+    def join(groups: list[Group]) -> m.ConsumerGroupDescribeResponse:
+        for group in groups:
+            _hide(group, may_describe_topic)
         if request.include_authorized_operations:
             for group in groups:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
+                    group.authorized_operations = authorized_operations(broker, call, GROUP, group.group_id)
         return m.ConsumerGroupDescribeResponse(groups=groups)
+
+    may_describe = may(broker, call, Operation.DESCRIBE, GROUP)
+    may_describe_topic = may(broker, call, Operation.DESCRIBE, TOPIC)
+
+    def refuse(group_id: str) -> Group | None:
+        return None if may_describe(group_id) else Group(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
 
     gather_groups(
         broker,
@@ -29,4 +47,19 @@ def handle(broker: HasGroups, call: Call, request: m.ConsumerGroupDescribeReques
         lambda ids: m.ConsumerGroupDescribeRequest(ids, request.include_authorized_operations),
         lambda message: cast("m.ConsumerGroupDescribeResponse", message).groups,
         join,
+        refuse,
     )
+
+
+def _hide(group: Group, may_describe: Callable[[str], bool]) -> None:
+    """A group that reads what the client must not see is not described at all."""
+    topics = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    topics.update(name for member in group.members for name in member.subscribed_topic_names)
+    if not all(may_describe(name) for name in sorted(topics)):
+        group.error_code, group.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN
+        group.members = []

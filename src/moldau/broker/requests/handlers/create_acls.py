@@ -1,17 +1,28 @@
-"""CreateAcls (key 30), versions 1-3. There is no authorizer that would obey a rule: SECURITY_DISABLED for each."""
+"""CreateAcls (key 30), versions 1-3. Rules about who may do what, kept in the metadata log.
+
+Without an authorizer that would obey a rule: SECURITY_DISABLED for each.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.handlers.common import NO_AUTHORIZER
+from moldau.controller.acls import create_acls
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
+    from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasAuthorizer
+
+    class Needs(HasAuthorizer, HasController, Protocol):
+        """What this file may touch."""
 
 
-def handle(_broker: object, _call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
-    refused = m.CreateAclsResponse.AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return m.CreateAclsResponse(results=[refused] * len(request.creations))
+async def handle(broker: Needs, _call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
+    if broker.authorizer is None:
+        refused = m.CreateAclsResponse.AclCreationResult(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return m.CreateAclsResponse(results=[refused] * len(request.creations))
+    return await broker.controller.submit(create_acls, request)

@@ -5,15 +5,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.access import TOPIC, may
+from moldau.controller.acls import Operation
 from moldau.controller.topics import create_partitions
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasAuthorizer
+
+    class Needs(HasAuthorizer, HasController, Protocol):
+        """What this file may touch."""
 
 
-async def handle(broker: HasController, _call: Call, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-    return await broker.controller.submit(create_partitions, request)
+Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+async def handle(broker: Needs, call: Call, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+    may_alter = may(broker, call, Operation.ALTER, TOPIC)
+    mentions = Counter(topic.name for topic in request.topics)
+    refused = {name: None for name, count in mentions.items() if count == 1 and not may_alter(name)}
+    request.topics = [topic for topic in request.topics if topic.name not in refused]
+    response = await broker.controller.submit(create_partitions, request)
+    response.results += [Result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in refused]
+    return response

@@ -1,13 +1,18 @@
 """CreateTopics (key 19), versions 2-7. Each topic succeeds or fails on its own; `validate_only` changes nothing.
 
 The controller decides; the answer comes when the topics are committed and this node serves its part of them. From
-version 5 on it tells partitions, replication factor and configs, from 7 on the topic's id.
+version 5 on it tells partitions, replication factor and configs, if the client may see those, from 7 on the topic's id.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.controller.acls import Operation
+from moldau.controller.names import CLUSTER_METADATA_TOPIC
 from moldau.controller.topics import create_topics
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -15,11 +20,39 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasAuthorizer
+
+    class Needs(HasAuthorizer, HasController, Protocol):
+        """What this file may touch."""
 
 
-async def handle(broker: HasController, _call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    response = await broker.controller.submit(create_topics, request)
+Result = m.CreateTopicsResponse.CreatableTopicResult
+_REFUSED = "Authorization failed."
+
+
+async def handle(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+    refused = _take_out_refused(broker, call, request)
+    may_describe_configs = may(broker, call, Operation.DESCRIBE_CONFIGS, TOPIC, is_filter=True)
+    context = replace(broker.controller.context(), may_describe_configs=may_describe_configs)
+    response = await broker.controller.submit(create_topics, request, context=context)
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:
             topic.error_message = None
+    response.topics += refused
     return response
+
+
+def _take_out_refused(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> list[Result]:
+    """What the client may not create; a topic that nobody may create, or named twice, is refused for that reason."""
+    if may_on_cluster(broker, call, Operation.CREATE, is_filter=True):
+        return []
+    may_create = may(broker, call, Operation.CREATE, TOPIC)
+    mentions = Counter(topic.name for topic in request.topics)
+    refused = {
+        name
+        for name, count in mentions.items()
+        if count == 1 and name != CLUSTER_METADATA_TOPIC and not may_create(name)
+    }
+    request.topics = [topic for topic in request.topics if topic.name not in refused]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in mentions if name in refused]

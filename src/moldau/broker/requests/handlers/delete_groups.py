@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import GROUP, may
 from moldau.broker.requests.gather import gather_groups
+from moldau.controller.acls import Operation
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.parts import HasAuthorizer
+
+    class Needs(HasAuthorizer, HasGroups, Protocol):
+        """What this file may touch."""
 
 
-def handle(broker: HasGroups, call: Call, request: m.DeleteGroupsRequest) -> None:
+Result = m.DeleteGroupsResponse.DeletableGroupResult
+
+
+def handle(broker: Needs, call: Call, request: m.DeleteGroupsRequest) -> None:
+    may_delete = may(broker, call, Operation.DELETE, GROUP)
+
+    def refuse(group_id: str) -> Result | None:
+        return None if may_delete(group_id) else Result(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
     gather_groups(
         broker,
         call,
@@ -20,4 +35,5 @@ def handle(broker: HasGroups, call: Call, request: m.DeleteGroupsRequest) -> Non
         m.DeleteGroupsRequest,
         lambda message: cast("m.DeleteGroupsResponse", message).results,
         lambda results: m.DeleteGroupsResponse(results=results),
+        refuse,
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC, may
+from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import LogError
 from moldau.wire import ErrorCode
@@ -18,11 +20,11 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasImage, HasPurgatories, HasTime
+    from moldau.broker.parts import HasAuthorizer, HasImage, HasPurgatories, HasTime
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
+    class Needs(HasAuthorizer, HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
         """What this file may touch."""
 
 
@@ -36,7 +38,13 @@ Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 def handle(broker: Needs, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
     response = m.DeleteRecordsResponse()
     waiting: list[tuple[Partition, int, Result]] = []
+    may_delete = may(broker, call, Operation.DELETE, TOPIC)
     for topic in request.topics:
+        if not may_delete(topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refused = [Result(each.partition_index, _NO_LOW_WATERMARK, code) for each in topic.partitions]
+            response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, refused))
+            continue
         results = [_delete(broker, topic.name, wanted, waiting) for wanted in topic.partitions]
         response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, results))
     if not waiting:

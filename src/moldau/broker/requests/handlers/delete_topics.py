@@ -6,21 +6,69 @@ clients before version 3 do not know and get as INVALID_REQUEST.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.controller.acls import Operation
 from moldau.controller.topics import delete_topics
-from moldau.wire import ErrorCode
+from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage
+
+    class Needs(HasAuthorizer, HasConfig, HasController, HasImage, Protocol):
+        """What this file may touch."""
 
 
-async def handle(broker: HasController, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
+Result = m.DeleteTopicsResponse.DeletableTopicResult
+_Mention = tuple["str | None", bytes]
+
+
+async def handle(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
+    refused = _take_out_refused(broker, call, request)
     response = await broker.controller.submit(delete_topics, request)
+    response.responses += refused
     if call.version < 3:
         for result in response.responses:
             if result.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
                 result.error_code = ErrorCode.INVALID_REQUEST
     return response
+
+
+def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> list[Result]:
+    """What the client may not delete. Whether it exists is told to those who may see it."""
+    if broker.authorizer is None or not broker.config.get_bool("delete.topic.enable"):
+        return []
+    if may_on_cluster(broker, call, Operation.DELETE, is_filter=True):
+        return []
+    mentions: list[_Mention] = [(each.name, each.topic_id) for each in request.topics]
+    mentions += [(name, ZERO_UUID) for name in request.topic_names]
+    counts = Counter(mentions)
+    describes, deletes = may(broker, call, Operation.DESCRIBE, TOPIC), may(broker, call, Operation.DELETE, TOPIC)
+    refused = {each: _refusal(broker, each, describes, deletes) for each, count in counts.items() if count == 1}
+    kept = {each for each in counts if refused.get(each) is None}
+    request.topics = [each for each in request.topics if (each.name, each.topic_id) in kept]
+    request.topic_names = [name for name in request.topic_names if (name, ZERO_UUID) in kept]
+    return [each for each in refused.values() if each is not None]
+
+
+def _refusal(
+    broker: Needs, mention: _Mention, describes: Callable[[str], bool], deletes: Callable[[str], bool]
+) -> Result | None:
+    name, topic_id = mention
+    if (name is None) == (topic_id == ZERO_UUID):
+        return None  # senseless, and told so
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if name is not None:
+        if describes(name) and (deletes(name) or name not in broker.image.topics):
+            return None
+        return Result(name, ZERO_UUID, code, code.meaning)
+    found = broker.image.topic_names.get(topic_id)
+    if found is None or deletes(found):
+        return None
+    return Result(found if describes(found) else None, topic_id, code, code.meaning)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.handlers.common import ALL_CLUSTER_OPERATIONS
+from moldau.broker.requests.access import CLUSTER, authorized_operations, may_on_cluster
+from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage
     from moldau.broker.quorum.parts import HasQuorum
 
-    class Needs(HasConfig, HasIdentity, HasImage, HasQuorum, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasIdentity, HasImage, HasQuorum, Protocol):
         """What this file may touch."""
 
 
@@ -28,7 +29,11 @@ Node = m.DescribeClusterResponse.DescribeClusterBroker
 
 
 def handle(broker: Needs, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
-    served = _CONTROLLERS if broker.is_controller_listener(call.connection.listener_name) else _BROKERS
+    is_controller = broker.is_controller_listener(call.connection.listener_name)
+    if is_controller and not may_on_cluster(broker, call, Operation.ALTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return m.DescribeClusterResponse(error_code=code, error_message=code.meaning)
+    served = _CONTROLLERS if is_controller else _BROKERS
     if request.endpoint_type != served:
         return _wrong_endpoint(call.version, request.endpoint_type, served)
     response = m.DescribeClusterResponse(
@@ -43,7 +48,8 @@ def handle(broker: Needs, call: Call, request: m.DescribeClusterRequest) -> m.De
         if any(each.broker_id == broker.node_id for each in response.brokers):
             response.controller_id = broker.node_id
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        may_describe = may_on_cluster(broker, call, Operation.DESCRIBE)
+        response.cluster_authorized_operations = authorized_operations(broker, call, CLUSTER) if may_describe else 0
     return response
 
 

@@ -22,7 +22,10 @@ from moldau.broker.config import (
 )
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.config.values import ConfigType
-from moldau.broker.requests.config_changes import parse_node_id
+from moldau.broker.requests.access import may
+from moldau.broker.requests.config_changes import acl_resource, parse_node_id
+from moldau.broker.requests.permissions import ERRORS
+from moldau.controller.acls import Operation as AclOperation
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
 from moldau.wire import ErrorCode
@@ -30,9 +33,9 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasConfig, HasIdentity, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage
 
-    class Needs(HasConfig, HasIdentity, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasIdentity, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -48,24 +51,37 @@ _TYPES = frozenset(
 )
 
 
-def handle(broker: Needs, _call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     response = m.DescribeConfigsResponse()
+    refused: list[Result] = []
     # A kind of resource nobody knows fails the whole request, as in Kafka: the client is newer than this broker.
     is_senseless = any(resource.resource_type not in _TYPES for resource in request.resources)
     for resource in request.resources:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        response.results.append(result)
         if is_senseless:
+            response.results.append(result)
             result.error_code = ErrorCode.INVALID_REQUEST
             result.error_message = ErrorCode.INVALID_REQUEST.meaning
             continue
+        code = _refusal(broker, call, resource)
+        if code is not None:
+            result.error_code, result.error_message = code, code.meaning
+            refused.append(result)
+            continue
+        response.results.append(result)
         try:
             entries = _describe(broker, resource.resource_type, resource.resource_name, resource.configuration_keys)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
         result.configs = [_to_wire(entry, request) for entry in entries]
+    response.results += refused
     return response
+
+
+def _refusal(broker: Needs, call: Call, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> ErrorCode | None:
+    kind, name = acl_resource(resource.resource_type, resource.resource_name)
+    return None if may(broker, call, AclOperation.DESCRIBE_CONFIGS, kind)(name) else ERRORS[kind]
 
 
 def _describe(broker: Needs, resource_type: int, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:

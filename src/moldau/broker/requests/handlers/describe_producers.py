@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC, may
+from moldau.controller.acls import Operation
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
 from moldau.wire import ErrorCode
@@ -15,30 +17,33 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasImage, HasReplicas, Protocol):
+    class Needs(HasAuthorizer, HasImage, HasReplicas, Protocol):
         """What this file may touch."""
 
 
 Answer = m.DescribeProducersResponse.PartitionResponse
 
 
-def handle(broker: Needs, _call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
     response = m.DescribeProducersResponse()
     for topic in request.topics:
-        error = _topic_error(broker, topic.name)
+        error = _topic_error(broker, call, topic.name)
         answers = [_describe(broker, topic.name, index, error) for index in topic.partition_indexes]
         response.topics.append(m.DescribeProducersResponse.TopicResponse(topic.name, answers))
     return response
 
 
-def _topic_error(broker: Needs, topic: str) -> ApiError | None:
+def _topic_error(broker: Needs, call: Call, topic: str) -> ApiError | None:
     try:
         check_topic_name(topic)
     except ApiError as error:
         return error
+    if not may(broker, call, Operation.READ, TOPIC)(topic):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ApiError(code, code.meaning)
     if topic not in broker.image.topics:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ApiError(code, code.meaning)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.handlers.common import ALL_TOPIC_OPERATIONS
+from moldau.broker.requests.access import TOPIC, authorized_operations, may
+from moldau.controller.acls import Operation
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
 from moldau.wire import ErrorCode
@@ -19,9 +20,9 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasConfig, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage
 
-    class Needs(HasConfig, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -37,7 +38,11 @@ def handle(broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest)
     if from_index < 0 or (asked and cursor is not None and from_name not in asked):
         refused = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics]
         return m.DescribeTopicPartitionsResponse(topics=refused)
+    may_describe = may(broker, call, Operation.DESCRIBE, TOPIC, is_filter=not asked)
     names = sorted(name for name in asked or image.topics if name >= from_name)
+    hidden = [name for name in names if not may_describe(name)]
+    if hidden:
+        names = [name for name in names if name not in set(hidden)]
     limit = min(request.response_partition_limit, broker.config.get_int("max.request.partition.size.limit"))
     left = max(limit, 1)
     response = m.DescribeTopicPartitionsResponse()
@@ -56,13 +61,17 @@ def handle(broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest)
             response.next_cursor = Cursor(name, end)
             break
         left -= max(0, end - first)
+    for topic_data in response.topics:
+        topic_data.topic_authorized_operations = authorized_operations(broker, call, TOPIC, topic_data.name or "")
+    if asked:  # of those nobody asked for, nothing is said
+        response.topics += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name) for name in hidden]
     return response
 
 
 def _missing(name: str) -> Topic:
     invalid = reason_name_is_invalid(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Topic(code, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
+    return Topic(code, name, is_internal=name in INTERNAL_TOPICS)
 
 
 def _describe(image: ClusterImage, topic: TopicImage, indexes: Iterable[int], listener: str) -> Topic:
@@ -72,7 +81,6 @@ def _describe(image: ClusterImage, topic: TopicImage, indexes: Iterable[int], li
         topic.topic_id,
         topic.name in INTERNAL_TOPICS,
         [_partition(image, index, topic.partitions[index], listener) for index in indexes],
-        ALL_TOPIC_OPERATIONS,
     )
 
 

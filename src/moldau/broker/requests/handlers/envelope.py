@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from moldau.broker.calls import Call
+from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
 from moldau.broker.requests.registry import served_on
 from moldau.controller.errors import NotController
@@ -67,7 +68,7 @@ async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.En
     slot = _Captured()
     inner = Call(served.api, version, correlation_id, header.client_id, cast("Connection", client), slot)
     try:
-        response = (served.handle or served.load())(broker, inner, command)
+        response = answer(broker, inner, served.handle or served.load(), command)
         if response is not None and not isinstance(response, Message):
             response = await response
     except NotController:

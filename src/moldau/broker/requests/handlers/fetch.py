@@ -13,13 +13,16 @@ the metadata log is fetched, by the other members of the quorum and by brokers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC as ACL_TOPIC
+from moldau.broker.requests.access import may, may_on_cluster
+from moldau.controller.acls import Operation
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.seams.disk import Buffer, FileRegion
 from moldau.timers.turns import Slices, let_go
@@ -35,7 +38,7 @@ from moldau.wire.fetch import (
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasConfig, HasLoop, HasPurgatories, HasTime, HasTurns
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasLoop, HasPurgatories, HasTime, HasTurns
     from moldau.broker.quorum.parts import HasQuorum
     from moldau.broker.replicas.follower_fetch import FollowerFetch
     from moldau.broker.replicas.follower_fetch import Needs as FollowerFetchNeeds
@@ -44,7 +47,9 @@ if TYPE_CHECKING:
 
     class Needs(
         FollowerFetchNeeds,
+        HasAuthorizer,
         HasConfig,
+        HasImage,
         HasLoop,
         HasPurgatories,
         HasTime,
@@ -70,7 +75,11 @@ _MANY_WAIT_MS = 500
 _PER_SLICE = 200
 _TOLD_PER_SLICE = 2_000
 _PER_SLICE_MAKING = 5  # of partitions whose files may have to be made first
-_NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_NOWHERE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 Results = list[tuple[Topic, FetchedPartition]]
 Told = list[tuple[Topic, list[FetchedPartition]]]
@@ -115,6 +124,10 @@ def _handle(
         and request.topics[0][0] in _METADATA
         and broker.is_controller_listener(call.connection.listener_name)
     ):
+        if not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            call.respond_payload(encode_fetch_response(call.version, (), error_code=code))
+            return None
         broker.metadata_log.fetch(call, request)
         return None
     now_ms = broker.clock.monotonic_ms()
@@ -125,11 +138,14 @@ def _handle(
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
         return None
     follower = None
-    if request.replica_id >= 0:
+    may_read = None
+    if broker.authorizer is not None:
+        may_read = _readable(broker, call, request)
+    if request.replica_id >= 0 and may_read is None:
         from moldau.broker.replicas.follower_fetch import FollowerFetch
 
         follower = FollowerFetch(broker, request, context)
-    fetch = _Fetch(broker, call, request, context, follower)
+    fetch = _Fetch(broker, call, request, context, follower, may_read)
     if follower is None and len(context.asked) > _MANY:
         return _fetch_many(broker, call, request, fetch)
     if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
@@ -139,6 +155,21 @@ def _handle(
     if follower is not None:
         follower.tell()
     return None
+
+
+def _readable(broker: Needs, call: Call, request: FetchFrame) -> Callable[[Topic], bool] | None:
+    """Which topics this client may read; None is all of them. A follower may if it belongs to the cluster."""
+    if request.replica_id >= 0:
+        return None if may_on_cluster(broker, call, Operation.CLUSTER_ACTION) else lambda _: False
+    may_read = may(broker, call, Operation.READ, ACL_TOPIC)
+    names = broker.image.topic_names
+
+    def is_readable(topic: Topic) -> bool:
+        """A topic that is not there is said to be missing, not forbidden, if it came by its id."""
+        name = names.get(topic) if isinstance(topic, bytes) else topic
+        return name is None or may_read(name)
+
+    return is_readable
 
 
 async def _fetch_many(broker: Needs, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
@@ -165,6 +196,7 @@ class _Fetch:
         "_is_answer",
         "_is_fresh",
         "_left_bytes",
+        "_may_read",
         "_offsets",
         "_partitions",
         "_reads_to_end",
@@ -174,13 +206,20 @@ class _Fetch:
     )
 
     def __init__(
-        self, broker: Needs, call: Call, request: FetchFrame, context: FetchContext, follower: FollowerFetch | None
+        self,
+        broker: Needs,
+        call: Call,
+        request: FetchFrame,
+        context: FetchContext,
+        follower: FollowerFetch | None,
+        may_read: Callable[[Topic], bool] | None,
     ) -> None:
         self._broker = broker
         self._call = call
         self._request = request
         self._context = context
         self._follower = follower
+        self._may_read = may_read
         self._reads_to_end = request.replica_id != _CONSUMER
         self._partitions: list[Partition] = []
         self.results: Results = []
@@ -273,12 +312,16 @@ class _Fetch:
         return is_answer or self._total_bytes >= self._request.min_bytes
 
     def _find(self, topic: Topic, index: int) -> Partition:
+        if self._may_read is not None and not self._may_read(topic):
+            raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._request.replica_id == _CONSUMER and self._call.version >= _FROM_ANY_REPLICA:
             return self._broker.replicas.replica(topic, index)
         return self._broker.replicas.leader(topic, index)
 
     def _unavailable(self, topic: Topic, index: int, code: ErrorCode) -> FetchedPartition:
-        if code in _NOWHERE:  # nobody knows it, so it has no aborted transactions; else nothing is said of them
+        if (
+            code in _NOWHERE
+        ):  # nobody knows it, or may know, so it has no aborted transactions; else nothing is said of them
             return FetchedPartition(index, code, aborted=[])
         partition = self._broker.replicas.get(topic, index)
         if partition is None or code not in _ASK_ELSEWHERE or self._call.version < _TELLS_LEADER:

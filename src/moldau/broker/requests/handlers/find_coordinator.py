@@ -7,33 +7,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.access import GROUP, TRANSACTIONAL_ID, may
 from moldau.broker.requests.auto_create import auto_create_topics
+from moldau.broker.requests.permissions import ERRORS
+from moldau.controller.acls import Operation
 from moldau.groups import partition_for_group
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
     from moldau.broker.requests.auto_create import Needs as AutoCreateNeeds
 
-    class Needs(AutoCreateNeeds, HasImage, Protocol):
+    class Needs(AutoCreateNeeds, HasAuthorizer, HasImage, Protocol):
         """What this file may touch."""
 
 
 _GROUP, _TRANSACTION = 0, 1
 _TOPICS = {_GROUP: "__consumer_offsets", _TRANSACTION: "__transaction_state"}
+_KINDS = {_GROUP: GROUP, _TRANSACTION: TRANSACTIONAL_ID}
 _MANY_KEYS = 4
 Coordinator = m.FindCoordinatorResponse.Coordinator
 
 
 async def handle(broker: Needs, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    refused: set[str] = set()
     many = call.version >= _MANY_KEYS
     keys = request.coordinator_keys if many else [request.key]
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and topic not in broker.image.topics and any(keys):
+    kind = _KINDS.get(request.key_type)
+    if kind is not None:
+        may_describe = may(broker, call, Operation.DESCRIBE, kind)
+        refused = {key for key in keys if not may_describe(key)}
+    if topic is not None and topic not in broker.image.topics and any(key for key in keys if key not in refused):
         await auto_create_topics(broker, [topic])
-    found = [_find(broker, call, topic, key) for key in keys]
+    found = [
+        _error(key, ERRORS[kind]) if kind is not None and key in refused else _find(broker, call, topic, key)
+        for key in keys
+    ]
     if many:
         return m.FindCoordinatorResponse(coordinators=found)
     (one,) = found

@@ -14,6 +14,7 @@ from moldau.broker.config import Change, loggers
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.requests.config_changes import (
     check_changes,
+    check_may_alter,
     check_well_formed,
     in_request_order,
     parse_node_id,
@@ -43,8 +44,8 @@ async def handle(
     broker: Needs, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
     if broker.is_controller_listener(call.connection.listener_name):
-        return await broker.controller.submit(incremental_alter_configs, request)
-    errors = refused(request.resources, lambda resource: _check(broker, resource, request.validate_only))
+        return await _handle_on_controller(broker, call, request)
+    errors = refused(request.resources, lambda resource: _check(broker, call, resource, request.validate_only))
     for_controller = [
         resource
         for place, resource in enumerate(request.resources)
@@ -64,13 +65,30 @@ async def handle(
     return response
 
 
-def _check(broker: Needs, resource: Resource, validate_only: bool) -> None:
+async def _handle_on_controller(
+    broker: Needs, call: Call, request: m.IncrementalAlterConfigsRequest
+) -> m.IncrementalAlterConfigsResponse:
+    """A broker, or another client of a controller, has checked what it could; not what the client may do."""
+    errors = refused(request.resources, partial(check_may_alter, broker, call))
+    allowed = [resource for place, resource in enumerate(request.resources) if place not in errors]
+    response = await broker.controller.submit(
+        incremental_alter_configs, m.IncrementalAlterConfigsRequest(allowed, request.validate_only)
+    )
+    if errors:
+        answer = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+        response.responses = in_request_order(request.resources, errors, response.responses, answer)
+    return response
+
+
+def _check(broker: Needs, call: Call, resource: Resource, validate_only: bool) -> None:
     changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
     check_well_formed(changes)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
+        check_may_alter(broker, call, resource)
         _change_loggers(broker, resource.resource_name, changes, validate_only)
     else:
         check_changes(broker, resource, changes, replaces_all=False)
+        check_may_alter(broker, call, resource)
 
 
 def _change_loggers(broker: Needs, name: str, changes: list[Change], validate_only: bool) -> None:

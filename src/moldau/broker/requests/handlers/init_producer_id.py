@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may, may_on_cluster, may_somewhere
+from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasProducerIds, HasTransactions
+    from moldau.broker.parts import HasAuthorizer
 
-    class Needs(HasProducerIds, HasTransactions, Protocol):
+    class Needs(HasAuthorizer, HasProducerIds, HasTransactions, Protocol):
         """What this file may touch."""
 
 
@@ -27,6 +30,8 @@ _NONE = -1
 def handle(
     broker: Needs, call: Call, request: m.InitProducerIdRequest
 ) -> m.InitProducerIdResponse | Awaitable[m.InitProducerIdResponse] | None:
+    if (refusal := _refusal(broker, call, request.transactional_id)) is not None:
+        return _refused(refusal)
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -40,6 +45,16 @@ def handle(
     if producer_id is not None:
         return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     return _wait(broker)
+
+
+def _refusal(broker: Needs, call: Call, transactional_id: str | None) -> ErrorCode | None:
+    if transactional_id is not None:
+        may_write = may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)
+        return None if may_write(transactional_id) else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    # Who may write some topic may do so idempotently; the permission of its own is from before that.
+    if may_on_cluster(broker, call, Operation.IDEMPOTENT_WRITE, is_filter=True):
+        return None
+    return None if may_somewhere(broker, call, Operation.WRITE, TOPIC) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def _wait(broker: Needs) -> m.InitProducerIdResponse:

@@ -10,10 +10,12 @@ of the offset is told from version 4 on. A partition named twice is INVALID_REQU
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.handlers.common import replica
+from moldau.controller.acls import Operation
 from moldau.log.errors import LogError
 from moldau.log.timestamps import FoundOffset
 from moldau.timers.turns import Slices
@@ -22,8 +24,12 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
+    from moldau.broker.parts import HasAuthorizer
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasAuthorizer, HasReplicas, Protocol):
+        """What this file may touch."""
 
 
 Topic = m.ListOffsetsRequest.ListOffsetsTopic
@@ -48,7 +54,7 @@ _SEARCH_COSTS = 5
 _LOOKED_AT = 2_000
 
 
-def handle(broker: HasReplicas, call: Call, request: m.ListOffsetsRequest) -> Slices[m.ListOffsetsResponse]:
+def handle(broker: Needs, call: Call, request: m.ListOffsetsRequest) -> Slices[m.ListOffsetsResponse]:
     response = m.ListOffsetsResponse()
     left = _PER_SLICE
     for wanted in _answers(broker, call, request, response):
@@ -67,7 +73,7 @@ def _is_search(wanted: Wanted) -> bool:
 
 
 def _answers(
-    broker: HasReplicas, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
+    broker: Needs, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
 ) -> Iterator[Wanted | None]:
     """Answer one partition after the other, into the response. None: some time was spent on finding doubles."""
     mentions: dict[tuple[str, int], int] = {}
@@ -80,7 +86,14 @@ def _answers(
             if key in mentions:
                 twice.add(key)
             mentions[key] = 1
+    may_describe = may(broker, call, Operation.DESCRIBE, TOPIC)
+    refused: list[m.ListOffsetsResponse.ListOffsetsTopicResponse] = []
     for topic in request.topics:
+        if not may_describe(topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            partitions = [Found(each.partition_index, code) for each in topic.partitions]
+            refused.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, partitions))
+            continue
         answer = m.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name)
         response.topics.append(answer)
         for wanted in topic.partitions:
@@ -92,9 +105,10 @@ def _answers(
             else:
                 answer.partitions.append(_answer(broker, call, request, topic.name, wanted))
             yield wanted
+    response.topics += refused
 
 
-def _answer(broker: HasReplicas, call: Call, request: m.ListOffsetsRequest, topic: str, wanted: Wanted) -> Found:
+def _answer(broker: Needs, call: Call, request: m.ListOffsetsRequest, topic: str, wanted: Wanted) -> Found:
     timestamp, index = wanted.timestamp, wanted.partition_index
     if timestamp < 0 and call.version < _SINCE_VERSION.get(timestamp, call.version + 1):
         return Found(index, ErrorCode.UNSUPPORTED_VERSION)

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.coordinators.transactions import now_of
+from moldau.broker.requests.access import TRANSACTIONAL_ID, may
+from moldau.controller.acls import Operation
 from moldau.groups.regex import Regex
 from moldau.groups.regex_syntax import InvalidRegex
 from moldau.timers.turns import Slices
@@ -20,9 +22,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasTransactions
-    from moldau.broker.parts import HasLoop, HasTime, HasTurns
+    from moldau.broker.parts import HasAuthorizer, HasLoop, HasTime, HasTurns
 
-    class Needs(HasTime, HasTransactions, HasLoop, HasTurns, Protocol):
+    class Needs(HasAuthorizer, HasTime, HasTransactions, HasLoop, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -39,12 +41,25 @@ def handle(
     if broker.transactions.is_loading:
         return m.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if request.transactional_id_pattern:
-        return _list_matching(broker, request, request.transactional_id_pattern)
+        return _list_matching(broker, call, request, request.transactional_id_pattern)
     now = now_of(broker)
-    return merge_lists(shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
+    return _visible(
+        broker, call, merge_lists(shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
+    )
 
 
-async def _list_matching(broker: Needs, request: m.ListTransactionsRequest, pattern: str) -> m.ListTransactionsResponse:
+def _visible(broker: Needs, call: Call, response: m.ListTransactionsResponse) -> m.ListTransactionsResponse:
+    if broker.authorizer is not None:
+        may_describe = may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID, is_filter=True)
+        response.transaction_states = [
+            each for each in response.transaction_states if may_describe(each.transactional_id)
+        ]
+    return response
+
+
+async def _list_matching(
+    broker: Needs, call: Call, request: m.ListTransactionsRequest, pattern: str
+) -> m.ListTransactionsResponse:
     names = [name for shard in broker.transactions.shards for name in shard.transactional_ids]
     matching: set[str] = set()
     try:
@@ -55,7 +70,8 @@ async def _list_matching(broker: Needs, request: m.ListTransactionsRequest, patt
         return m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     now = now_of(broker)
     shards = broker.transactions.shards
-    return merge_lists(shard.list_transactions(request, now, matching.__contains__) for shard in shards)
+    found = merge_lists(shard.list_transactions(request, now, matching.__contains__) for shard in shards)
+    return _visible(broker, call, found)
 
 
 def _batches(names: list[str]) -> Slices[list[_Batch]]:

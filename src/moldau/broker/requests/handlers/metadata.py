@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from moldau.broker.requests.access import CLUSTER, TOPIC, authorized_operations, may, may_on_cluster
 from moldau.broker.requests.auto_create import auto_create_topics
-from moldau.broker.requests.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from moldau.controller.acls import Operation
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
 from moldau.timers.turns import Slices
@@ -20,10 +21,10 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasTurns
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage, HasTurns
     from moldau.broker.requests.auto_create import Needs as AutoCreateNeeds
 
-    class Needs(AutoCreateNeeds, HasConfig, HasIdentity, HasImage, HasTurns, Protocol):
+    class Needs(AutoCreateNeeds, HasAuthorizer, HasConfig, HasIdentity, HasImage, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -41,7 +42,11 @@ def handle(
     topics = request.topics
     if topics is None or (call.version == 0 and not topics):
         describe = partial(_describe, broker.image, call=call)
-        return _answer_each(broker, call, request, broker.image.topics.values(), describe)
+        seen: Iterable[TopicImage] = broker.image.topics.values()
+        if broker.authorizer is not None:
+            may_describe = may(broker, call, Operation.DESCRIBE, TOPIC, is_filter=True)
+            seen = (topic for topic in seen if may_describe(topic.name))
+        return _answer_each(broker, call, request, seen, describe)
     if len(topics) > _MANY:
         return _handle_many(broker, call, request, topics)
     if call.version < _TOPIC_IDS and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
@@ -52,12 +57,13 @@ def handle(
     if ids:
         return _answer_each(broker, call, request, ids, partial(_by_id, broker, call))
     names = list(dict.fromkeys(topic.name or "" for topic in topics))
-    may_create = request.allow_auto_topic_creation or call.version < 4
-    if may_create and broker.config.get_bool("auto.create.topics.enable"):
-        missing = [name for name in names if name not in broker.image.topics and reason_name_is_invalid(name) is None]
+    creates = request.allow_auto_topic_creation or call.version < 4
+    creates = creates and broker.config.get_bool("auto.create.topics.enable")
+    if creates:
+        missing = [name for name in names if _is_to_be_created(broker, call, name)]
         if missing:
             return _create_and_answer(broker, call, request, names, missing)
-    return _answer_each(broker, call, request, names, partial(_by_name, broker, call))
+    return _answer_each(broker, call, request, names, partial(_by_name, broker, call, creates=creates))
 
 
 async def _handle_many(
@@ -119,7 +125,7 @@ async def _create_and_answer(
     errors = await auto_create_topics(broker, missing, call)
 
     def describe(name: str) -> Topic:
-        return _error(name, ZERO_UUID, errors[name]) if name in errors else _by_name(broker, call, name)
+        return _error(name, ZERO_UUID, errors[name]) if name in errors else _by_name(broker, call, name, creates=True)
 
     return await broker.in_turns(_answer_each(broker, call, request, names, describe))
 
@@ -136,15 +142,33 @@ def _answer(broker: Needs, call: Call, request: m.MetadataRequest, topics: list[
                 )
             )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+        may_describe = may_on_cluster(broker, call, Operation.DESCRIBE)
+        response.cluster_authorized_operations = authorized_operations(broker, call, CLUSTER) if may_describe else 0
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+                topic.topic_authorized_operations = authorized_operations(broker, call, TOPIC, topic.name or "")
     return response
 
 
-def _by_name(broker: Needs, call: Call, name: str) -> Topic:
+def _is_to_be_created(broker: Needs, call: Call, name: str) -> bool:
+    if name in broker.image.topics or reason_name_is_invalid(name) is not None:
+        return False
+    return may(broker, call, Operation.DESCRIBE, TOPIC, is_filter=True)(name) and _may_create(broker, call, name)
+
+
+def _may_create(broker: Needs, call: Call, name: str) -> bool:
+    if may_on_cluster(broker, call, Operation.CREATE, is_filter=True):
+        return True
+    return may(broker, call, Operation.CREATE, TOPIC)(name)
+
+
+def _by_name(broker: Needs, call: Call, name: str, *, creates: bool = False) -> Topic:
+    """`creates`: it would have been created, had the client been allowed to."""
+    if not may(broker, call, Operation.DESCRIBE, TOPIC)(name):
+        return Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    if creates and name not in broker.image.topics and not _may_create(broker, call, name):
+        return _error(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.image.topics.get(name)
     if topic is not None:
         return _describe(broker.image, topic, call)
@@ -157,6 +181,8 @@ def _by_id(broker: Needs, call: Call, topic_id: bytes) -> Topic:
     topic = broker.image.topic_by_id(topic_id)
     if topic is None:
         return _error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not may(broker, call, Operation.DESCRIBE, TOPIC)(topic.name):
+        return _error(None, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return _describe(broker.image, topic, call)
 
 

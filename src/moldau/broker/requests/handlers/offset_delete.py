@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import TOPIC, may
+from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
 
-    class Needs(HasGroups, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasGroups, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -27,7 +29,14 @@ Partition = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> None:
     refused: dict[str, Topic] = {}
     asked = []
+    may_read = may(broker, call, Operation.READ, TOPIC)
     for topic in request.topics:
+        if not may_read(topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refused[topic.name] = Topic(
+                topic.name, [Partition(each.partition_index, code) for each in topic.partitions]
+            )
+            continue
         image = broker.image.topics.get(topic.name)
         known = () if image is None else image.partitions
         missing = [

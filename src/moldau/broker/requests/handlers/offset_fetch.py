@@ -5,17 +5,20 @@ Each group is answered by its own coordinator; the answers are put together in t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moldau.broker.requests.access import GROUP, TOPIC, may
+from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
 
-    class Needs(HasGroups, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasGroups, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -36,6 +39,8 @@ def handle(broker: Needs, call: Call, request: m.OffsetFetchRequest) -> None:
     def answer(number: int, response: Message, unknown: list[m.OffsetFetchResponse.OffsetFetchResponseTopics]) -> None:
         group = cast("m.OffsetFetchResponse", response).groups[0]
         if not group.error_code:
+            if wanted[number].topics is None:  # all there are, as far as the client may see them
+                group.topics = [topic for topic in group.topics if may_describe_topic(topic.name)]
             group.topics += unknown
         elif call.version < _GROUP_ERRORS:
             group = _error_everywhere(wanted[number], group.error_code)
@@ -43,8 +48,15 @@ def handle(broker: Needs, call: Call, request: m.OffsetFetchRequest) -> None:
         if len(found) == len(wanted):
             _respond(broker, call, [found[each] for each in range(len(wanted))])
 
+    may_describe = may(broker, call, Operation.DESCRIBE, GROUP)
+    may_describe_topic = may(broker, call, Operation.DESCRIBE, TOPIC)
     for number, group in enumerate(wanted):
+        if not may_describe(group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            answer(number, m.OffsetFetchResponse(groups=[Found(group.group_id, error_code=code)]), [])
+            continue
         unknown = _resolve_ids(broker, group) if call.version >= _TOPIC_IDS else []
+        unknown += _take_out_refused(group, may_describe_topic)
         part = m.OffsetFetchRequest(groups=[group], require_stable=request.require_stable)
         broker.groups.handle(
             call,
@@ -66,14 +78,26 @@ def _one_group(call: Call, request: m.OffsetFetchRequest) -> Wanted:
 
 def _error_everywhere(group: Wanted, code: int) -> Found:
     """Version 1 has no place for an error of the group: each partition tells it, or it would read as "no offset"."""
+    return Found(group.group_id, [_error_in(topic, code) for topic in group.topics or ()])
+
+
+def _take_out_refused(
+    group: Wanted, may_describe: Callable[[str], bool]
+) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
+    """Topics that the client may not see are answered here."""
+    refused = [topic for topic in group.topics or () if not may_describe(topic.name)]
+    if refused and group.topics is not None:
+        group.topics = [topic for topic in group.topics if topic not in refused]
+    return [_error_in(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused]
+
+
+def _error_in(
+    topic: m.OffsetFetchRequest.OffsetFetchRequestTopics, code: int
+) -> m.OffsetFetchResponse.OffsetFetchResponseTopics:
     partition = m.OffsetFetchResponse.OffsetFetchResponsePartitions
-    topics = [
-        m.OffsetFetchResponse.OffsetFetchResponseTopics(
-            topic.name, partitions=[partition(index, -1, -1, "", code) for index in topic.partition_indexes]
-        )
-        for topic in group.topics or ()
-    ]
-    return Found(group.group_id, topics)
+    return m.OffsetFetchResponse.OffsetFetchResponseTopics(
+        topic.name, topic.topic_id, [partition(index, -1, -1, "", code) for index in topic.partition_indexes]
+    )
 
 
 def _resolve_ids(broker: Needs, group: Wanted) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
@@ -83,15 +107,7 @@ def _resolve_ids(broker: Needs, group: Wanted) -> list[m.OffsetFetchResponse.Off
     for topic in group.topics or ():
         name = broker.image.topic_names.get(topic.topic_id)
         if name is None:
-            partitions = [
-                m.OffsetFetchResponse.OffsetFetchResponsePartitions(
-                    index, -1, -1, "", error_code=ErrorCode.UNKNOWN_TOPIC_ID
-                )
-                for index in topic.partition_indexes
-            ]
-            unknown.append(
-                m.OffsetFetchResponse.OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions)
-            )
+            unknown.append(_error_in(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             topic.name = name
             known.append(topic)

@@ -6,30 +6,46 @@ leader knows nothing about it. Only the leader answers, and only to those who kn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC, may, may_on_cluster
 from moldau.broker.requests.handlers.common import replica
+from moldau.controller.acls import Operation
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
+    from moldau.broker.parts import HasAuthorizer
     from moldau.broker.replicas.parts import HasReplicas
+
+    class Needs(HasAuthorizer, HasReplicas, Protocol):
+        """What this file may touch."""
 
 
 Wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 End = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-def handle(broker: HasReplicas, _call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+def handle(broker: Needs, call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
     response = m.OffsetForLeaderEpochResponse()
+    is_broker = may_on_cluster(broker, call, Operation.CLUSTER_ACTION, is_filter=True)
+    may_describe = may(broker, call, Operation.DESCRIBE, TOPIC)
+    refused = []
     for topic in request.topics:
+        if not is_broker and not may_describe(topic.topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            unseen = [End(code, each.partition) for each in topic.partitions]
+            refused.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, unseen))
+            continue
         ends = [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]
         response.topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, ends))
+    response.topics += refused
     return response
 
 
-def _answer(broker: HasReplicas, topic: str, wanted: Wanted) -> End:
+def _answer(broker: Needs, topic: str, wanted: Wanted) -> End:
     end = End(partition=wanted.partition)
     try:
         partition = replica(broker, topic, wanted.partition, wanted.current_leader_epoch, leader_only=True)

@@ -15,6 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
+from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may
+from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
 from moldau.log.producers.producer_state import AppendOrigin
@@ -36,12 +38,22 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.txn_verification import Key, Verified
     from moldau.broker.coordinators.txn_verification import Needs as TxnVerificationNeeds
-    from moldau.broker.parts import HasLoop, HasPurgatories, HasTime, HasTurns
+    from moldau.broker.parts import HasAuthorizer, HasImage, HasLoop, HasPurgatories, HasTime, HasTurns
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
     from moldau.log.config import LogConfig
 
-    class Needs(TxnVerificationNeeds, HasLoop, HasPurgatories, HasTime, HasTurns, HasReplicas, Protocol):
+    class Needs(
+        TxnVerificationNeeds,
+        HasAuthorizer,
+        HasImage,
+        HasLoop,
+        HasPurgatories,
+        HasTime,
+        HasTurns,
+        HasReplicas,
+        Protocol,
+    ):
         """What this file may touch."""
 
 
@@ -61,6 +73,8 @@ _READ_AT_ONCE_MAX = 5_000  # more are read, and answered, by a thread
 # led when it appended: in a later one the batch may be gone, and another be in its place.
 _Append = tuple["Partition", int, bool, int]
 
+# As they are in a request: each topic with its partitions and their batches.
+Topics = list[tuple["str | bytes", list[tuple[int, "memoryview | None"]]]]
 # What happened to each topic's partitions, in the order of the request.
 Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
 
@@ -98,15 +112,62 @@ def _take(broker: Needs, call: Call, request: ProduceFrame, *, is_transactional:
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
         return
-    if request.transactional_id is None:
-        if is_transactional or (is_transactional is None and _is_transactional(request)):
+    is_own = is_transactional is not None
+    if request.transactional_id is None or broker.authorizer is not None:
+        if is_transactional is None:
+            is_transactional = _is_transactional(request)
+        if is_transactional and not _may_write_as(broker, call, request.transactional_id):
             _answer_all(call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
             return
-        _append(broker, call, request, _NOTHING_VERIFIED, is_transactional is not None)
+    refused: Topics = []
+    if broker.authorizer is not None:
+        request, refused = _split(broker, call, request)
+    if refused:
+        _take_rest(broker, call, request, refused, is_own)
+    elif request.transactional_id is None:
+        _append(broker, call, request, _NOTHING_VERIFIED, is_own)
     else:
         from moldau.broker.coordinators.txn_verification import verify_produce
 
         verify_produce(broker, call, request, lambda checked, verified: _append(broker, call, checked, verified))
+
+
+def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bool:
+    if transactional_id is None:
+        return False  # batches of a transaction, and nobody says whose
+    return may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)(transactional_id)
+
+
+def _split(broker: Needs, call: Call, request: ProduceFrame) -> tuple[ProduceFrame, Topics]:
+    """What this client may write, and what it may not. Nothing is said here of topics that are not there."""
+    may_write = may(broker, call, Operation.WRITE, TOPIC)
+    names = broker.image.topic_names
+    refused: Topics = []
+    for each in request.topics:
+        topic = each[0]
+        name = names.get(topic) if isinstance(topic, bytes) else topic
+        if name is not None and not may_write(name):
+            refused.append(each)
+    if refused:
+        request = request._replace(topics=[each for each in request.topics if each not in refused])
+    return request, refused
+
+
+def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, is_own: bool) -> None:
+    """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
+    from moldau.broker.coordinators.txn_verification import Verified, verify_produce
+
+    error = Verified(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    errors = {(topic, index): error for topic, partitions in refused for index, _ in partitions}
+
+    def append(checked: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+        whole = checked._replace(topics=checked.topics + refused)
+        _append(broker, call, whole, {**verified, **errors}, is_own)
+
+    if request.transactional_id is None:
+        append(request, _NOTHING_VERIFIED)
+    else:
+        verify_produce(broker, call, request, append)
 
 
 def _is_transactional(request: ProduceFrame) -> bool:
@@ -157,13 +218,13 @@ def _append_batch(
     checked: CheckedBatch | None = None,
 ) -> ProduceOutcome | None:
     """None: it takes long to look through, and nobody has yet, under the topic's present settings."""
+    guard = None
+    if verified and (known := verified.get((topic, index))) is not None:
+        if known.error is not ErrorCode.NONE:
+            return ProduceOutcome(index, known.error, error_message=known.message)
+        guard = known.guard
     try:
         partition = _find(broker, call, acks, topic, index)
-        guard = None
-        if verified and (known := verified.get((topic, index))) is not None:
-            if known.error is not ErrorCode.NONE:
-                return ProduceOutcome(index, known.error, error_message=known.message)
-            guard = known.guard
         log = partition.log
         if not log.config.takes_batches_as_they_are and batches and _needs_a_look(batches, checked, log.config):
             return None
@@ -381,9 +442,7 @@ async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> N
     await broker.in_turns(let_go(*(of_topic for _, of_topic in outcomes), outcomes))
 
 
-def _answer_all(
-    call: Call, topics: list[tuple[str | bytes, list[tuple[int, memoryview | None]]]], code: ErrorCode, acks: int
-) -> None:
+def _answer_all(call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
     if acks == 0:
         call.slot.close(f"a Produce with acks=0 failed with {code.name}; closing is the only way to tell")
         return

@@ -6,12 +6,14 @@ added on the way (KIP-890). Partitions that do not exist are refused one by one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
 from moldau.broker.coordinators.txn_verification import Verified, Writer, verify
+from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.handlers.common import add_refused
+from moldau.controller.acls import Operation
 from moldau.groups import refusal
 from moldau.transactions import TopicPartition
 from moldau.transactions.verification import txn_offset_commit_error, txn_offset_commit_operation
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
     from moldau.broker.coordinators.txn_verification import Needs as TxnVerificationNeeds
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(TxnVerificationNeeds, HasGroups, HasImage, HasReplicas, Protocol):
+    class Needs(HasAuthorizer, TxnVerificationNeeds, HasGroups, HasImage, HasReplicas, Protocol):
         """What this file may touch."""
 
 
@@ -36,7 +38,7 @@ _NOT_ASKED = Verified(None, ErrorCode.NONE)
 
 
 def handle(broker: Needs, call: Call, request: m.TxnOffsetCommitRequest) -> None:
-    request.topics, refused = _split(broker, request.topics)
+    request.topics, refused = _split(broker, request.topics, may(broker, call, Operation.READ, TOPIC))
 
     def answer(response: Message) -> None:
         told = cast("m.TxnOffsetCommitResponse", response)
@@ -64,11 +66,16 @@ def handle(broker: Needs, call: Call, request: m.TxnOffsetCommitRequest) -> None
     verify(broker, writer, {place: _NO_SEQUENCE}, on_verified)
 
 
-def _split(broker: Needs, topics: list[Topic]) -> tuple[list[Topic], list[Result]]:
-    """What can be committed, and refusals for partitions that do not exist."""
+def _split(broker: Needs, topics: list[Topic], may_read: Callable[[str], bool]) -> tuple[list[Topic], list[Result]]:
+    """What can be committed, and refusals for what the client may not read, or does not exist."""
+    partition = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
     known: list[Topic] = []
     refused: list[Result] = []
     for topic in topics:
+        if not may_read(topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refused.append(Result(topic.name, [partition(each.partition_index, code) for each in topic.partitions]))
+            continue
         image = broker.image.topics.get(topic.name)
         count = 0 if image is None else len(image.partitions)
         there = [each for each in topic.partitions if 0 <= each.partition_index < count]
@@ -76,7 +83,6 @@ def _split(broker: Needs, topics: list[Topic]) -> tuple[list[Topic], list[Result
         if there:
             known.append(Topic(topic.name, there))
         if missing:
-            partition = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(Result(topic.name, [partition(index, unknown) for index in missing]))
     return known, refused
