@@ -50,8 +50,8 @@ def create(world: World, *acls: Acl) -> list[tuple[int, str | None]]:
 
 def test_rules_are_created_once() -> None:
     world = World()
-    assert create(world, allow("a"), allow("a"), deny("a")) == [(0, None)] * 3
-    assert create(world, allow("a")) == [(0, None)]
+    assert create(world, allow("a"), allow("a"), deny("a")) == [(0, "")] * 3
+    assert create(world, allow("a")) == [(0, "")]
     assert sorted(world.image.acls.values()) == sorted([allow("a"), deny("a")])
 
 

@@ -77,6 +77,8 @@ class Side:
     bootstrap: str
     trace: list[Exchange] = field(default_factory=list)
     timeout_s: float = 15
+    from_host: str | None = None
+    """An address of this machine to come from."""
     _socket: socket.socket | None = None
     _correlation_id: int = 0
 
@@ -167,7 +169,8 @@ class Side:
     def _send(self, frame: bytes) -> None:
         if self._socket is None:
             host, _, port = self.bootstrap.rpartition(":")
-            self._socket = socket.create_connection((host, int(port)), self.timeout_s)
+            source = None if self.from_host is None else (self.from_host, 0)
+            self._socket = socket.create_connection((host, int(port)), self.timeout_s, source_address=source)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 

@@ -86,7 +86,7 @@ def create_acls(
     records: list[Message] = []
     existing = set(image.acls.values())
     for creation in request.creations:
-        result = m.CreateAclsResponse.AclCreationResult(error_message=None)
+        result = m.CreateAclsResponse.AclCreationResult(error_message="")  # as Kafka says that all is well
         response.results.append(result)
         acl = Acl(
             creation.resource_type,
@@ -232,7 +232,7 @@ def describe_acls(image: ClusterImage, request: m.DescribeAclsRequest) -> m.Desc
         request.operation,
         request.permission_type,
     )
-    response = m.DescribeAclsResponse(error_message=None)
+    response = m.DescribeAclsResponse(error_message="")
     try:
         wanted.check()
     except ApiError as error:

@@ -10,10 +10,6 @@ from moldau.testing import Broker
     ("settings", "complaint"),
     [
         (
-            {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
-            r"StandardAuthorizer for configuration authorizer\.class\.name: .* leave it out",
-        ),
-        (
             {
                 "listeners": "PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:1",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SAFE:SASL_PLAINTEXT",

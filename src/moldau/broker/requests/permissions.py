@@ -42,7 +42,7 @@ DescribeProducers            | -                        | READ TOPIC
 # groups
 FindCoordinator              | -                        | DESCRIBE GROUP TRANSACTIONAL_ID
 JoinGroup                    | READ GROUP group_id      |
-SyncGroup                    | READ GROUP group_id      |
+SyncGroup                    | -                        | READ GROUP
 Heartbeat                    | READ GROUP group_id      |
 LeaveGroup                   | READ GROUP group_id      |
 ConsumerGroupHeartbeat       | READ GROUP group_id      | DESCRIBE TOPIC

@@ -37,6 +37,12 @@ def _named_refusal(request: Message, call: Call, code: ErrorCode, message: str |
             return m.JoinGroupResponse(
                 error_code=code, protocol_name="" if call.version < _NULLABLE_PROTOCOL else None, member_id=""
             )
+        case m.DescribeUserScramCredentialsRequest():
+            item = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+            results = [item(error_code=code, error_message=None) for _ in request.users or ()]
+            return m.DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)
+        case m.DescribeClientQuotasRequest():
+            return m.DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
         case m.EnvelopeRequest():
             return m.EnvelopeResponse(error_code=code, response_data=None)
         case m.OffsetCommitRequest() | m.TxnOffsetCommitRequest():

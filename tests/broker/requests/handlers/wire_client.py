@@ -17,9 +17,12 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
 
 class WireClient:
-    def __init__(self, bootstrap: str, client_id: str = "wire-client") -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), 20)
+    def __init__(self, bootstrap: str, client_id: str = "wire-client", *, host: str | None = None) -> None:
+        """`host` is an address of this machine to come from."""
+        broker_host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection(
+            (broker_host, int(port)), 20, source_address=None if host is None else (host, 0)
+        )
         self._client_id = client_id
         self._correlation_id = 0
 
@@ -27,6 +30,9 @@ class WireClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def ask(self, request: Message, version: int | None = None) -> Any:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 async def handle(broker: HasQuorum, _call: Call, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
     quorum = broker.metadata_log
     if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
-        return m.AddRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=None)
+        code = ErrorCode.INCONSISTENT_CLUSTER_ID
+        return m.AddRaftVoterResponse(error_code=code, error_message=code.meaning)
     if request.voter_id < 0 or not any(request.voter_directory_id):
         message = "A voter has a node id and a directory id."
         return m.AddRaftVoterResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)

@@ -26,8 +26,7 @@ _HIDDEN = "The group has described topic(s) that the client is not authorized to
 
 def handle(broker: Needs, call: Call, request: m.ConsumerGroupDescribeRequest) -> None:
     def join(groups: list[Group]) -> m.ConsumerGroupDescribeResponse:
-        for group in groups:
-            _hide(group, may_describe_topic)
+        groups = [_seen(group, may_describe_topic) for group in groups]
         if request.include_authorized_operations:
             for group in groups:
                 if group.error_code == ErrorCode.NONE:
@@ -51,7 +50,7 @@ def handle(broker: Needs, call: Call, request: m.ConsumerGroupDescribeRequest) -
     )
 
 
-def _hide(group: Group, may_describe: Callable[[str], bool]) -> None:
+def _seen(group: Group, may_describe: Callable[[str], bool]) -> Group:
     """A group that reads what the client must not see is not described at all."""
     topics = {
         topic.topic_name
@@ -60,6 +59,6 @@ def _hide(group: Group, may_describe: Callable[[str], bool]) -> None:
         for topic in assignment.topic_partitions
     }
     topics.update(name for member in group.members for name in member.subscribed_topic_names)
-    if not all(may_describe(name) for name in sorted(topics)):
-        group.error_code, group.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN
-        group.members = []
+    if all(may_describe(name) for name in sorted(topics)):
+        return group
+    return Group(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN, group.group_id)
