@@ -77,7 +77,7 @@ def test_rules_are_created_once() -> None:
 )
 def test_rules_that_make_no_sense(acl: Acl, message: str) -> None:
     world = World()
-    assert create(world, acl, allow("fine")) == [(ErrorCode.INVALID_REQUEST, message), (0, None)]
+    assert create(world, acl, allow("fine")) == [(ErrorCode.INVALID_REQUEST, message), (0, "")]
     assert list(world.image.acls.values()) == [allow("fine")]
 
 

@@ -52,8 +52,8 @@ class Cluster:
             request = m.FindCoordinatorRequest("x", key_type, ["x"])
             self.admin.await_answer("coordinators", request, 6, lambda answer: not answer.coordinators[0].error_code)
 
-        request = m.InitProducerIdRequest(None, 1_000)
-        self.admin.await_answer("producer ids", request, 5, lambda answer: not answer.error_code)
+        some_id = m.InitProducerIdRequest(None, 1_000)
+        self.admin.await_answer("producer ids", some_id, 5, lambda answer: not answer.error_code)
 
     def grant(self, *grants: Grant, host: str = CLIENT_HOST) -> None:
         self.admin.ask(m.CreateAclsRequest([each.creation(host) for each in grants]), 3)

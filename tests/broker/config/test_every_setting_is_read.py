@@ -15,7 +15,7 @@ _UNDER_OTHER_NAMES = (
     "group.share.",
     "group.streams.",  # likewise; the groups themselves are not served
     "ssl.",
-    "sasl.",  # listeners that need them are refused: `protection.py`
+    "sasl.",
 )
 
 

@@ -25,6 +25,7 @@ COMMANDS: list[Message] = [
     m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsRequest.AlterConfigsResource(2, "t")]),
     m.CreateAclsRequest([m.CreateAclsRequest.AclCreation()]),
     m.DeleteAclsRequest([m.DeleteAclsRequest.DeleteAclsFilter()]),
+    m.AlterClientQuotasRequest([m.AlterClientQuotasRequest.EntryData()]),
     Scram([Scram.ScramCredentialDeletion("ann", 1)], [Scram.ScramCredentialUpsertion("ann", 2)]),
 ]
 
@@ -44,7 +45,7 @@ def test_what_is_named_is_answered_once(request_: Message) -> None:
     response = refused(request_)
     lists = [
         getattr(response, name)
-        for name in ("topics", "responses", "results", "filter_results")
+        for name in ("topics", "responses", "results", "filter_results", "entries")
         if hasattr(response, name)
     ]
     assert [[each.error_code for each in items] for items in lists] == [[CODE]]

@@ -32,6 +32,7 @@ def refusal_of(request: Message, call: Call, code: ErrorCode, message: str | Non
 def _named_refusal(request: Message, call: Call, code: ErrorCode, message: str | None) -> Message | None:
     """For the responses that tell an error once for everything the request named."""
     response: Any = call.api.response()
+    item: Any
     match request:
         case m.JoinGroupRequest():
             return m.JoinGroupResponse(
@@ -48,7 +49,7 @@ def _named_refusal(request: Message, call: Call, code: ErrorCode, message: str |
         case m.OffsetCommitRequest() | m.TxnOffsetCommitRequest():
             return refused_commit(request, code)
         case m.CreateTopicsRequest():
-            item: Any = m.CreateTopicsResponse.CreatableTopicResult
+            item = m.CreateTopicsResponse.CreatableTopicResult
             response.topics = [item(name=topic.name, error_code=code) for topic in request.topics]
         case m.DeleteTopicsRequest():
             item = m.DeleteTopicsResponse.DeletableTopicResult
