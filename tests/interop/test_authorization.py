@@ -24,6 +24,7 @@ from tests.support.authorization_cases import (
     Grant,
     T,
     batch,
+    offset_commit,
 )
 from tests.support.broker_process import BrokerProcess
 
@@ -52,6 +53,7 @@ class Cluster:
             request = m.FindCoordinatorRequest("x", key_type, ["x"])
             self.admin.await_answer("coordinators", request, 6, lambda answer: not answer.coordinators[0].error_code)
 
+        self.admin.ask(offset_commit(self.ids), 10)  # there is a group
         some_id = m.InitProducerIdRequest(None, 1_000)
         self.admin.await_answer("producer ids", some_id, 5, lambda answer: not answer.error_code)
 

@@ -103,7 +103,7 @@ def error_codes(answer: Any) -> set[int]:
     if not isinstance(answer, Struct):
         return set()
     found = {code for slot in answer.__slots__ for code in error_codes(getattr(answer, slot))}
-    return found | {getattr(answer, slot) for slot in answer.__slots__ if slot.endswith("error_code")}
+    return found | {getattr(answer, slot) for slot in ("error_code", "partition_error_code") if hasattr(answer, slot)}
 
 
 def batch(**options: Any) -> bytes:
@@ -148,7 +148,7 @@ def _delete_records(_ids: dict[str, bytes]) -> Message:
     return kind([kind.DeleteRecordsTopic(T, [kind.DeleteRecordsPartition(0, 0)])], 5_000)
 
 
-def _offset_commit(ids: dict[str, bytes]) -> Message:
+def offset_commit(ids: dict[str, bytes]) -> Message:
     kind = m.OffsetCommitRequest
     return kind(G, topics=[kind.OffsetCommitRequestTopic(T, ids[T], [kind.OffsetCommitRequestPartition(0, 1)])])
 
@@ -320,7 +320,7 @@ CASES = [
     Case("find a group", lambda _: m.FindCoordinatorRequest(G, 0, [G]), (group(O.DESCRIBE),), NO_GROUP, (3, 6)),
     Case("find a transaction", lambda _: m.FindCoordinatorRequest(X, 1, [X]), (txn(O.DESCRIBE),), NO_TXN, (3, 6)),
     Case("join", _join, (group(O.READ),), NO_GROUP, (4, 6, 9)),
-    _reads("sync", m.SyncGroupRequest, 1, "nobody"),
+    _reads("sync", m.SyncGroupRequest, 1, "nobody", None, "consumer", "range"),
     _reads("heartbeat", m.HeartbeatRequest, 1, "nobody"),
     Case(
         "leave",
@@ -342,7 +342,7 @@ CASES = [
         NO_GROUP,
         all_needed=False,  # unless it has members: the case above makes one
     ),
-    Case("commit offsets", _offset_commit, (group(O.READ), topic(O.READ)), NO_GROUP, (8, 9, 10)),
+    Case("commit offsets", offset_commit, (group(O.READ), topic(O.READ)), NO_GROUP, (8, 9, 10)),
     Case("fetch offsets", _offset_fetch, (group(O.DESCRIBE), topic(O.DESCRIBE)), NO_GROUP, (5, 7, 9, 10)),
     Case(
         "fetch all offsets",

@@ -24,6 +24,7 @@ from tests.support.authorization_cases import (
     Grant,
     T,
     error_codes,
+    offset_commit,
 )
 
 
@@ -38,6 +39,10 @@ class Scene:
             self.admin.new_topic(name=name)
         self.ids = {topic.name: topic.topic_id for topic in self.admin.ask(m.MetadataRequest(None)).topics}
         assert self.admin.produce(T, [b"one"]).error_code == 0
+        for key_type in (0, 1):  # makes the coordinators' topics
+            found = self.admin.ask(m.FindCoordinatorRequest("x", key_type, ["x"])).coordinators
+            assert found[0].error_code == 0
+        assert error_codes(self.admin.ask(offset_commit(self.ids))) == {0}, "there is a group"
 
     def grant(self, *grants: Grant, host: str = CLIENT_HOST) -> None:
         answer = self.admin.ask(m.CreateAclsRequest([each.creation(host) for each in grants]))
