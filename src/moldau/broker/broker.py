@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.config import BrokerConfig
+from moldau.broker.quotas.clients import ClientQuotas
+from moldau.broker.quotas.rates import Windows
 from moldau.broker.supervision import begin
 from moldau.controller.acls import operation_name, resource_name
 from moldau.controller.delta import ImageDelta
@@ -66,6 +68,7 @@ class Broker:
     executor: Executor
     has_own_threads: bool = True
     authorizer: Authorizer | None = None
+    quotas: ClientQuotas = field(default_factory=lambda: ClientQuotas(Windows(), Windows()))
     image: ClusterImage = EMPTY_IMAGE
     broker_epoch: int = -1
     replicas: ReplicaManager = field(init=False)

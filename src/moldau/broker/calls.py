@@ -11,6 +11,7 @@ from moldau.wire import Api, Message, encode
 from moldau.wire.headers import encode_response_header
 
 if TYPE_CHECKING:
+    from moldau.broker.quotas.meter import Meter
     from moldau.security.sasl.authenticator import SaslAuthenticator
     from moldau.timers.wheel import TimerHandle
 
@@ -35,7 +36,7 @@ class Session:
 class Call:
     """Answered exactly once, with `respond` or `respond_payload`, now or later."""
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "slot", "version")
+    __slots__ = ("api", "client_id", "connection", "correlation_id", "meter", "slot", "version")
 
     def __init__(
         self,
@@ -52,6 +53,8 @@ class Call:
         self.client_id = client_id
         self.connection = connection
         self.slot = slot
+        # While any client has a quota: what this request costs its client.
+        self.meter: Meter | None = None
 
     @property
     def session(self) -> Session:
@@ -68,7 +71,13 @@ class Call:
         """As Kafka writes it into group metadata and audit logs."""
         return "/" + self.session.client_address
 
+    def settle(self) -> int:
+        """What to tell the client as `throttle_time_ms`; for answers that are written by hand."""
+        return 0 if self.meter is None else self.meter.settle(self)
+
     def respond(self, response: Message) -> None:
+        if self.meter is not None:
+            self.meter.settle(self, response)
         self.respond_payload([encode(response, self.version)])
 
     def respond_payload(self, body: Payload) -> None:

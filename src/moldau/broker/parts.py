@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
+    from moldau.broker.quotas.clients import ClientQuotas
     from moldau.controller.image import ClusterImage
     from moldau.log.dirs.log_manager import LogManager
     from moldau.seams import Clock, Random
@@ -75,6 +76,11 @@ class HasAudit(Protocol):
     @property
     def audit(self) -> Audit:
         """Where logins, refusals and changes of security are written down."""
+
+
+class HasQuotas(Protocol):
+    @property
+    def quotas(self) -> ClientQuotas: ...
 
 
 class HasRandom(Protocol):

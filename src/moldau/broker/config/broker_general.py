@@ -38,9 +38,9 @@ config.providers list "" unique low cluster refused
     Java classes that fill in `${...}` in values. Moldau loads no Java classes.
 controlled.shutdown.enable boolean true - medium static ignored
     Hand leadership to other brokers before stopping.
-controller.quota.window.num int 11 [1,...] low static ignored
+controller.quota.window.num int 11 [1,...] low static
     Samples kept for the quota on topic and partition mutations.
-controller.quota.window.size.seconds int 1 [1,...] low static ignored
+controller.quota.window.size.seconds int 1 [1,...] low static
     Time covered by one such sample.
 create.topic.policy.class.name class null - low static refused
     Java class that judges new topics. Moldau loads no Java classes.
@@ -88,15 +88,15 @@ num.partitions int 1 [1,...] medium static
     Partitions of a topic created without a count.
 num.replica.alter.log.dirs.threads int null - high static ignored
     Threads that move replicas between log dirs. Moldau sizes its own.
-quota.window.num int 11 [1,...] low static ignored
+quota.window.num int 11 [1,...] low static
     Samples kept for client quotas.
-quota.window.size.seconds int 1 [1,...] low static ignored
+quota.window.size.seconds int 1 [1,...] low static
     Time covered by one such sample.
 replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 [0,...] medium cluster
     Bytes per second for moves between this broker's log dirs. Only set dynamically.
 replication.quota.window.num int 11 [1,...] low static
     Samples kept for the quota on throttled replication.
-replication.quota.window.size.seconds int 1 [1,...] low static ignored
+replication.quota.window.size.seconds int 1 [1,...] low static
     Time covered by one such sample.
 request.timeout.ms int 30000 - high static
     How long the broker waits for another node's answer.

@@ -30,6 +30,8 @@ from moldau.broker.node.registration import BrokerLifecycle, clean_shutdown_epoc
 from moldau.broker.node.security import NodeSecurity
 from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.broker.quorum.settings import founds_quorum, metadata_directory_id
+from moldau.broker.quotas.clients import ClientQuotas
+from moldau.broker.quotas.rates import Windows
 from moldau.broker.replicas.dir_moves import LogDirMoves
 from moldau.broker.replicas.fetch_sessions import FetchSessions
 from moldau.broker.replicas.flusher import Flusher
@@ -242,6 +244,7 @@ class Node:
             fetch_sessions=FetchSessions(self.random, slots),
             network=network,
             executor=self._executor,
+            quotas=_client_quotas(self.config),
             has_own_threads=self._threads is not None,
         )
         broker.authorizer = _authorizer(self.config)
@@ -343,6 +346,7 @@ class Node:
         broker.image = after
         if broker.authorizer is not None:
             broker.authorizer.follow(after.acls)
+        broker.quotas.follow(after.quotas)
         delta = diff(before, after)
         self._reconfigure(updated_config(broker.config, after, delta))
         self._cordon(after)
@@ -443,6 +447,14 @@ def _authorizer(config: BrokerConfig) -> Authorizer | None:
         return None
     allow_if_no_acl = config.get_bool("allow.everyone.if.no.acl.found")
     return Authorizer(config.super_users, allow_if_no_acl=allow_if_no_acl)
+
+
+def _client_quotas(config: BrokerConfig) -> ClientQuotas:
+    seconds, mutation_seconds = "quota.window.size.seconds", "controller.quota.window.size.seconds"
+    return ClientQuotas(
+        Windows(config.get_int("quota.window.num"), config.get_int(seconds) * 1_000.0),
+        Windows(config.get_int("controller.quota.window.num"), config.get_int(mutation_seconds) * 1_000.0),
+    )
 
 
 def _errors(logs: LogManager) -> list[OSError]:

@@ -25,9 +25,10 @@ class Replication:
 
     def __init__(self, broker: Needs) -> None:
         windows = broker.config.get_int("replication.quota.window.num")
+        window_ms = broker.config.get_int("replication.quota.window.size.seconds") * 1_000.0
         self._broker = broker
-        self._leader_quota = ReplicationQuota(windows)
-        self._follower_quota = ReplicationQuota(windows)
+        self._leader_quota = ReplicationQuota(windows, window_ms=window_ms)
+        self._follower_quota = ReplicationQuota(windows, window_ms=window_ms)
         self.isr = IsrUpdates(broker)
         self.dirs = DirAssignments(broker)
         self.fetchers = ReplicaFetchers(broker, self.follower_quota)

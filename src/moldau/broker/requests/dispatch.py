@@ -35,17 +35,18 @@ from moldau.wire.headers import decode_client_id, decode_request_header, peek_ap
 from moldau.wire.message import Struct
 
 if TYPE_CHECKING:
-    from moldau.broker.parts import HasConfig, HasLoop, HasTurns
+    from moldau.broker.parts import HasConfig, HasLoop, HasQuotas, HasTime, HasTurns
     from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
     from moldau.broker.requests.parts import HearsOfDisconnects
 
-    class Needs(ForwardingNeeds, HasConfig, HasLoop, HasTurns, HearsOfDisconnects, Protocol):
+    class Needs(ForwardingNeeds, HasConfig, HasQuotas, HasLoop, HasTime, HasTurns, HearsOfDisconnects, Protocol):
         """What this file may touch."""
 
 
 _log = logging.getLogger(__name__)
 _FLEXIBLE = 2  # the request header of flexible versions
 _LONG = 5_000
+_EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
 _OURS = 3  # references: its owner's, ours, and that of the call that counts them
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
@@ -105,8 +106,14 @@ class Dispatcher:
             client_id, position = decode_client_id(frame, api.request_header_version(version) == _FLEXIBLE)
             call = Call(api, version, correlation_id, client_id, connection, slot)
             handle = served.handle or served.load()
+            if self._broker.quotas.is_active and self._kind == "broker" and api.key not in _EXEMPT:
+                from moldau.broker.quotas.meter import Meter
+
+                call.meter = Meter(self._broker.quotas, self._broker.clock, call)
             if served.takes_frame:
                 handle(self._broker, call, frame, position)
+                if call.meter is not None:
+                    call.meter.returned()
                 return
             if len(frame) > _LARGE_BYTES:
                 data = bytes(frame)
@@ -123,6 +130,8 @@ class Dispatcher:
         except Exception as error:
             self._fail(call, request, error)
             return
+        if call.meter is not None:
+            call.meter.returned()
         if isinstance(response, Message):
             self._respond(call, request, response)
         elif response is not None:

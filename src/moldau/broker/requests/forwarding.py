@@ -45,6 +45,9 @@ FORWARDED = frozenset({19, 20, 30, 31, 37, 38, 39, 40, 43, 45, 46, 49, 51, 55, 5
 # All that Kafka marks forwardable, and nothing else is taken out of an Envelope. Of AlterConfigs (33) and
 # IncrementalAlterConfigs (44) brokers forward what they did not refuse themselves; AllocateProducerIds is their own.
 FORWARDABLE = FORWARDED | {33, 44, 67}
+# CreateTopics, DeleteTopics, CreatePartitions: the controller may want the client to be silent. Their answers begin
+# with for how long.
+_MUTATIONS = frozenset({19, 20, 37})
 _RETRY_MS = 50.0
 _ATTEMPT_MS = 5_000.0
 
@@ -56,9 +59,19 @@ async def carry_out(broker: Needs, call: Call, handle: Handle, request: Message,
     """Here if this is the active controller, else there. None if the answer has been given already."""
     answer = await _by_the_controller(broker, call, lambda: answer_of(broker, call, handle, request), frame)
     if isinstance(answer, bytes):
+        if call.api.key in _MUTATIONS:
+            _silence(broker, call, answer)
         call.slot.complete([answer])
         return None
     return refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer
+
+
+def _silence(broker: Needs, call: Call, answer: bytes) -> None:
+    header_version = call.api.response_header_version(call.version)
+    _, position = decode_response_header(answer, header_version=header_version)
+    throttle_ms = int.from_bytes(answer[position : position + 4], "big", signed=True)
+    if throttle_ms > 0:
+        call.connection.mute_until(broker.clock.monotonic_ms() + throttle_ms)
 
 
 async def carry_out_rest(

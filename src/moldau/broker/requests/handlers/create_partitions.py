@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.access import TOPIC, may
+from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import create_partitions
 from moldau.wire import ErrorCode
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_STRICT = 3  # from this version on, what is beyond a quota is refused
 Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
@@ -31,6 +33,7 @@ async def handle(broker: Needs, call: Call, request: m.CreatePartitionsRequest) 
     mentions = Counter(topic.name for topic in request.topics)
     refused = {name: None for name, count in mentions.items() if count == 1 and not may_alter(name)}
     request.topics = [topic for topic in request.topics if topic.name not in refused]
-    response = await broker.controller.submit(create_partitions, request)
+    context = charged_context(broker, call, _STRICT)
+    response = await broker.controller.submit(create_partitions, request, context=context)
     response.results += [Result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in refused]
     return response

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.names import CLUSTER_METADATA_TOPIC
 from moldau.controller.topics import create_topics
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_STRICT = 6  # from this version on, what is beyond a quota is refused
 Result = m.CreateTopicsResponse.CreatableTopicResult
 _REFUSED = "Authorization failed."
 
@@ -33,7 +35,7 @@ _REFUSED = "Authorization failed."
 async def handle(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
     refused = _take_out_refused(broker, call, request)
     may_describe_configs = may(broker, call, Operation.DESCRIBE_CONFIGS, TOPIC, is_filter=True)
-    context = replace(broker.controller.context(), may_describe_configs=may_describe_configs)
+    context = replace(charged_context(broker, call, _STRICT), may_describe_configs=may_describe_configs)
     response = await broker.controller.submit(create_topics, request, context=context)
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import delete_topics
 from moldau.wire import ZERO_UUID, ErrorCode
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_STRICT = 5  # from this version on, what is beyond a quota is refused
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 _Mention = tuple["str | None", bytes]
 
 
 async def handle(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     refused = _take_out_refused(broker, call, request)
-    response = await broker.controller.submit(delete_topics, request)
+    context = charged_context(broker, call, _STRICT)
+    response = await broker.controller.submit(delete_topics, request, context=context)
     response.responses += refused
     if call.version < 3:
         for result in response.responses:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from moldau.broker.calls import Call
+from moldau.broker.quotas.meter import Meter
 from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
 from moldau.broker.requests.registry import served_on
@@ -21,6 +22,12 @@ from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_request_header, peek_api
 from moldau.wire.internal import decode_value
+
+if TYPE_CHECKING:
+    from moldau.broker.parts import HasQuotas, HasTime
+
+    class Needs(HasQuotas, HasTime, Protocol):
+        """What this file may touch."""
 
 
 class _Client:
@@ -51,7 +58,7 @@ class _Captured:
         self.answered.set_result(None)
 
 
-async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
+async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
     frame = memoryview(bytearray(request.request_data))
     try:
         api_key, version, correlation_id = peek_api(frame)
@@ -67,6 +74,8 @@ async def handle(broker: object, call: Call, request: m.EnvelopeRequest) -> m.En
         return _refused(ErrorCode.INVALID_REQUEST)
     slot = _Captured()
     inner = Call(served.api, version, correlation_id, header.client_id, cast("Connection", client), slot)
+    if broker.quotas.is_active:
+        inner.meter = Meter(broker.quotas, broker.clock, inner, is_forwarded=True)
     try:
         response = answer(broker, inner, served.handle or served.load(), command)
         if response is not None and not isinstance(response, Message):

@@ -74,6 +74,8 @@ _MANY = 2_000
 _MANY_WAIT_MS = 500
 _PER_SLICE = 200
 _TOLD_PER_SLICE = 2_000
+_TOLD_BYTES = 40  # of a partition, beside its records
+_UNLIMITED = (1 << 31) - 1
 _PER_SLICE_MAKING = 5  # of partitions whose files may have to be made first
 _NOWHERE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -177,6 +179,8 @@ async def _fetch_many(broker: Needs, call: Call, request: FetchFrame, fetch: _Fe
     if not await broker.in_turns(fetch.read_in_slices()) and request.max_wait_ms > 0:
         await asyncio.sleep(min(request.max_wait_ms, _MANY_WAIT_MS) / 1000)
         await broker.in_turns(fetch.read_in_slices())
+    if fetch.is_silenced():
+        return
     told = await broker.in_turns(fetch.tell_in_slices())  # changes the session, so no thread does it
     async with broker.long_look:
         body = await broker.loop.run_in_executor(broker.executor, fetch.encode, told)
@@ -196,6 +200,7 @@ class _Fetch:
         "_is_answer",
         "_is_fresh",
         "_left_bytes",
+        "_max_bytes",
         "_may_read",
         "_offsets",
         "_partitions",
@@ -220,6 +225,10 @@ class _Fetch:
         self._context = context
         self._follower = follower
         self._may_read = may_read
+        # More than a quota ever lets through at once would never be sent.
+        self._max_bytes = _UNLIMITED
+        if call.meter is not None and follower is None and (limit := call.meter.fetch_bytes_max()) is not None:
+            self._max_bytes = min(_UNLIMITED, int(limit))
         self._reads_to_end = request.replica_id != _CONSUMER
         self._partitions: list[Partition] = []
         self.results: Results = []
@@ -270,7 +279,7 @@ class _Fetch:
         return self._end_read()
 
     def _begin_read(self) -> None:
-        self._left_bytes = min(self._request.max_bytes, self._broker.config.get_int("fetch.max.bytes"))
+        self._left_bytes = min(self._request.max_bytes, self._broker.config.get_int("fetch.max.bytes"), self._max_bytes)
         self._total_bytes = 0
         self._is_answer = False
         self._partitions = []
@@ -309,7 +318,7 @@ class _Fetch:
                 # A new high watermark alone is an answer where consumers read from followers.
                 is_answer = is_answer or (follower.watch.wants_marks and follower.watch.is_due)
                 follower.watch.is_due = False
-        return is_answer or self._total_bytes >= self._request.min_bytes
+        return is_answer or self._total_bytes >= min(self._request.min_bytes, self._max_bytes)
 
     def _find(self, topic: Topic, index: int) -> Partition:
         if self._may_read is not None and not self._may_read(topic):
@@ -379,7 +388,23 @@ class _Fetch:
 
         return closer_replica(self._broker, partition, rack, offset)
 
+    def is_silenced(self) -> bool:
+        """Whether its client had too much already: then it has been told so, instead of what was read."""
+        call = self._call
+        if call.meter is None or self._follower is not None:
+            return False
+        size_bytes = self._total_bytes + _TOLD_BYTES * len(self.results)
+        throttle_ms = call.meter.fetched(call, size_bytes)
+        if throttle_ms > 0:
+            session_id = self._context.session_id
+            call.respond_payload(
+                encode_fetch_response(call.version, (), throttle_time_ms=throttle_ms, session_id=session_id)
+            )
+        return throttle_ms > 0
+
     def respond(self) -> None:
+        if self.is_silenced():
+            return
         self._call.respond_payload(self.answer())
         if self._follower is not None:
             self._follower.note_sent(self.results)

@@ -80,6 +80,8 @@ Outcomes = list[tuple["str | bytes", list[ProduceOutcome]]]
 
 
 def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
+    if call.meter is not None:
+        call.meter.produced(call, len(frame))
     try:
         request = decode_produce_request(frame, position, call.version, _READ_AT_ONCE_MAX)
     except ManyPartitions:
@@ -327,7 +329,9 @@ def _answer(
         else:
             call.slot.complete_nothing()
     elif at_once and _are_acknowledged(appended, acks):
-        call.respond_payload([encode_produce_response(call.version, _by_topic(request, told))])
+        call.respond_payload(
+            [encode_produce_response(call.version, _by_topic(request, told), throttle_time_ms=call.settle())]
+        )
     else:
         outcomes = _by_topic(request, told)
         deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
@@ -432,12 +436,13 @@ class _DelayedProduce:
         if sum(len(of_topic) for _, of_topic in outcomes) > _READ_AT_ONCE_MAX:
             self._broker.go_on(call, _respond_at_length(self._broker, call, outcomes))
         else:
-            call.respond_payload([encode_produce_response(call.version, outcomes)])
+            call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.settle())])
 
 
 async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> None:
+    work = partial(encode_produce_response, call.version, outcomes, throttle_time_ms=call.settle())
     async with broker.long_look:
-        body = await broker.loop.run_in_executor(broker.executor, encode_produce_response, call.version, outcomes)
+        body = await broker.loop.run_in_executor(broker.executor, work)
     call.respond_payload([body])
     await broker.in_turns(let_go(*(of_topic for _, of_topic in outcomes), outcomes))
 
@@ -449,4 +454,4 @@ def _answer_all(call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
     outcomes: Outcomes = [
         (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
     ]
-    call.respond_payload([encode_produce_response(call.version, outcomes)])
+    call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.settle())])
