@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.seams.network import Connection, Payload, ResponseSlot
 from moldau.security.principal import ANONYMOUS, Principal
@@ -11,7 +11,6 @@ from moldau.wire import Api, Message, encode
 from moldau.wire.headers import encode_response_header
 
 if TYPE_CHECKING:
-    from moldau.broker.quotas.meter import Meter
     from moldau.security.sasl.authenticator import SaslAuthenticator
     from moldau.timers.wheel import TimerHandle
 
@@ -31,6 +30,17 @@ class Session:
     login_deadline: TimerHandle | None = None
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+
+
+class Meter(Protocol):
+    """What one request costs its client: `moldau.broker.quotas.meter`."""
+
+    def returned(self) -> None: ...
+    def produced(self, call: Call, size_bytes: int) -> None: ...
+    def fetch_bytes_max(self) -> float | None: ...
+    def fetched(self, call: Call, size_bytes: int) -> int: ...
+    def charge(self, call: Call, partitions: int, *, is_strict: bool) -> None: ...
+    def settle(self, call: Call, response: Message | None = None) -> int: ...
 
 
 class Call:
