@@ -134,3 +134,37 @@ def test_a_replica_on_a_new_disk_leads_again_once_the_controller_knows_the_disk(
     assert code(assign(world, NEW, broker=1)) == ErrorCode.NONE
     after = world.partition("orders")
     assert (after.leader, after.directories[1]) == (1, NEW)
+
+
+@pytest.mark.parametrize("first", [1, 0], ids=["the new disk first", "the unclean end first"])
+def test_a_replica_whose_disk_is_lost_is_no_last_resort(world: World, first: int) -> None:
+    """Broker 1 led last, and comes back with an empty disk; broker 0, eligible until its unclean end, has everything.
+    Whoever comes first, 0 leads: its log must not be truncated to nothing."""
+    world.create_assigned("orders", [0, 1])
+    alter(world, [0])
+    world.fence(0, 1)
+    if world.partition("orders").elr != (0, 1):
+        return  # without ELR a last replica stays in the ISR
+    assert world.partition("orders").last_known_elr == (1,)
+    world.now_ms += 60_000
+    for broker_id in (first, 1 - first):
+        registration = world.registration(broker_id, incarnation=1)
+        if broker_id == 1:
+            registration = registration.replace(log_dirs=[NEW])
+        world.run(register_broker(world.image, registration, world.context, world.sessions))
+        world.heartbeat(broker_id)
+        if broker_id == 1:
+            assert code(assign(world, NEW, broker=1)) == ErrorCode.NONE
+    after = world.partition("orders")
+    assert (after.leader, after.isr, after.last_known_elr) == (0, (0,), ())
+
+
+def test_a_replica_that_was_alone_goes_on_with_a_new_disk(world: World) -> None:
+    world.create_assigned("orders", [1])
+    world.fence(1)
+    world.now_ms += 60_000
+    registration = world.registration(1, incarnation=1).replace(log_dirs=[NEW])
+    world.run(register_broker(world.image, registration, world.context, world.sessions))
+    world.heartbeat(1)
+    assert code(assign(world, NEW, broker=1)) == ErrorCode.NONE
+    assert world.partition("orders").leader == 1

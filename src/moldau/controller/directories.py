@@ -63,7 +63,17 @@ def _assign(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if broker.broker_id not in partition.replicas:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    record = change_partition(image, context, topic, number, directories={broker.broker_id: directory})
+    former = dict(zip(partition.replicas, partition.directories, strict=True))[broker.broker_id]
+    # With no other replica there is nobody to wait for: it goes on with nothing.
+    is_new = len(partition.replicas) > 1 and not broker.has_online_dir(former)
+    record = change_partition(
+        image,
+        context,
+        topic,
+        number,
+        directories={broker.broker_id: directory},
+        made_anew=broker.broker_id if is_new else None,
+    )
     records: list[Message] = [] if record is None else [record]
     image = apply(image, records)
     if broker.has_online_dir(directory):

@@ -22,7 +22,14 @@ from enum import Enum, auto
 
 from moldau.controller.context import ControllerContext, default_directory, effective_min_isr
 from moldau.controller.features import DIRECTORY_ASSIGNMENT_FROM, LEADER_EPOCH_BUMP_ON_SHRINK_BELOW
-from moldau.controller.image import NO_LEADER, RECOVERING, ClusterImage, PartitionImage, TopicImage
+from moldau.controller.image import (
+    NO_LEADER,
+    RECOVERING,
+    UNASSIGNED_DIR,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
 from moldau.wire import messages as m
 
 NO_LEADER_CHANGE = -2
@@ -61,8 +68,10 @@ def change_partition(
     recovery_state: int | None = None,
     directories: Mapping[int, bytes] | None = None,
     unclean_shutdown: int | None = None,
+    made_anew: int | None = None,
 ) -> m.PartitionChangeRecord | None:
-    """The record for this change, or None when nothing changes. `may_lead` defaults to "is active"."""
+    """The record for this change, or None when nothing changes. `may_lead` defaults to "is active". `made_anew`: this
+    replica's disk is lost, and its log begins again with nothing."""
     partition = topic.partitions[partition_id]
     target = _Target(
         isr=list(partition.isr if isr is None else isr),
@@ -79,7 +88,8 @@ def change_partition(
     min_isr = effective_min_isr(image, context, topic.name, len(target.replicas)) if elr_enabled else 0
     if elr_enabled:
         _populate_elr(target, partition, min_isr, unclean_shutdown)
-    leader, clean = _choose(target, partition, election, acceptable, elr_enabled)
+    last_known = [replica for replica in partition.last_known_elr if replica != made_anew] if elr_enabled else []
+    leader, clean = _choose(target, partition, election, acceptable, last_known)
     if leader != partition.leader:
         _write_leader(record, target, partition, leader, clean)
         if len(target.isr) >= min_isr:
@@ -97,7 +107,9 @@ def change_partition(
     ):
         record.leader = partition.leader
     if elr_enabled:
-        _write_last_known_leader(record, partition)
+        if unclean_shutdown is not None and not target.isr and not target.elr:
+            last_known = _last_resort(image, partition, last_known, unclean_shutdown)
+        _write_last_known_leader(record, partition, last_known)
     _write_assignment(record, target, partition, image, directories or {})
     if recovery_state is not None and recovery_state != partition.leader_recovery_state:
         record.leader_recovery_state = recovery_state
@@ -157,7 +169,7 @@ def _choose(
     partition: PartitionImage,
     election: Election,
     acceptable: Callable[[int], bool],
-    elr_enabled: bool,
+    last_known: list[int],
 ) -> tuple[int, bool]:
     """(leader, whether it has every committed record)."""
     eligible = target.isr or target.elr
@@ -167,14 +179,8 @@ def _choose(
     for replica in order:
         if replica in eligible and acceptable(replica):
             return replica, True
-    if (
-        elr_enabled
-        and not eligible
-        and len(partition.last_known_elr) == 1
-        and partition.last_known_elr[0] in target.replicas
-        and acceptable(partition.last_known_elr[0])
-    ):
-        return partition.last_known_elr[0], False
+    if not eligible and last_known and last_known[0] in target.replicas and acceptable(last_known[0]):
+        return last_known[0], False
     if election is Election.UNCLEAN:
         for replica in target.replicas:
             if acceptable(replica):
@@ -193,11 +199,31 @@ def _write_isr_and_elr(
         record.isr = target.isr
 
 
-def _write_last_known_leader(record: m.PartitionChangeRecord, partition: PartitionImage) -> None:
+def _last_resort(
+    image: ClusterImage, partition: PartitionImage, last_known: list[int], unclean_shutdown: int
+) -> list[int]:
+    """Nobody is left who surely has everything. Kafka relies on who led last, then, and so do we. Should that one's
+    disk be gone, the last to leave the eligible ones, by nothing but an unclean end, is next: it lost nothing, or only
+    what it had not flushed."""
+    places = dict(zip(partition.replicas, partition.directories, strict=True))
+    kept = [
+        replica
+        for replica in last_known
+        if replica not in image.brokers or image.brokers[replica].has_online_dir(places.get(replica, UNASSIGNED_DIR))
+    ]
+    was_eligible = unclean_shutdown in partition.isr or unclean_shutdown in partition.elr
+    if was_eligible and unclean_shutdown not in kept:
+        kept.append(unclean_shutdown)
+    return kept or last_known
+
+
+def _write_last_known_leader(record: m.PartitionChangeRecord, partition: PartitionImage, last_known: list[int]) -> None:
     if record.leader == NO_LEADER and partition.leader != NO_LEADER and not partition.last_known_elr:
-        record.last_known_elr = [partition.leader]
-    elif record.leader >= 0 and partition.last_known_elr:
-        record.last_known_elr = []
+        last_known = [partition.leader, *(replica for replica in last_known if replica != partition.leader)]
+    elif record.leader >= 0:
+        last_known = []
+    if last_known != list(partition.last_known_elr):
+        record.last_known_elr = last_known
 
 
 def _write_assignment(
