@@ -133,8 +133,8 @@ def test_no_second_sees_more_than_twice_the_rate_and_no_connection_waits_without
     accepted: list[float] = []
     for gap_ms in gaps_ms:
         now_ms += gap_ms
-        now_ms = gate.next_creation_ms(now_ms)
-        gate.created(now_ms)
+        now_ms = gate.next_creation_ms("", now_ms)
+        gate.created("", now_ms)
         accepted.append(now_ms)
     for index, start in enumerate(accepted):
         within = [at for at in accepted[index:] if at < start + 1000]

@@ -10,12 +10,14 @@ from moldau.net.listener import Listener
 from moldau.net.loop import LoopKind, LoopTimers, new_event_loop
 from moldau.net.network import RealNetwork
 from moldau.net.reactor import Reactor
-from moldau.net.settings import ConnectionLimits, NetCounters, NetSettings
+from moldau.net.settings import UNLIMITED, ConnectionLimits, ListenerLimits, NetCounters, NetSettings
 
 __all__ = [
+    "UNLIMITED",
     "ConnectionLimits",
     "FrameClient",
     "Listener",
+    "ListenerLimits",
     "LoopKind",
     "LoopTimers",
     "NetCounters",

@@ -2,16 +2,19 @@
 
 from moldau.net.settings import UNLIMITED, ConnectionLimits
 
+_RATE_MIN = 1e-6  # a rate of 0 is one connection in eleven days
+
 
 class Gate:
-    __slots__ = ("_next_creation_ms", "_per_address", "limits", "lingering", "open_connections")
+    __slots__ = ("_next_creation_ms", "_per_address", "held", "limits", "lingering", "open_connections")
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.open_connections = 0
         self.lingering = 0  # closed, and still holding a descriptor
+        self.held = 0  # of those, the ones that were turned away because their address comes too fast
         self._per_address: dict[str, int] = {}
-        self._next_creation_ms = 0.0
+        self._next_creation_ms: dict[str, float] = {}
 
     @property
     def is_full(self) -> bool:
@@ -46,16 +49,31 @@ class Gate:
     def count_of(self, address: str) -> int:
         return self._per_address.get(address, 0)
 
-    def next_creation_ms(self, now_ms: float) -> float:
-        """When the next connection may be accepted under the creation rate: now or later.
+    def next_creation_ms(self, listener: str, now_ms: float) -> float:
+        """When the next connection of a listener may be accepted under the creation rates: now or later.
 
         Up to one second's worth may come at once; after that they are spaced evenly.
         """
-        if self.limits.max_creation_rate >= UNLIMITED:
-            return now_ms
-        return max(now_ms, self._next_creation_ms - 1000 + 1000 / self.limits.max_creation_rate)
+        later = (next_ms - 1000 + 1000 / rate for _, next_ms, rate in self._creation_rates(listener))
+        return max(now_ms, max(later, default=now_ms))
 
-    def created(self, now_ms: float) -> None:
-        rate = self.limits.max_creation_rate
-        if rate < UNLIMITED:
-            self._next_creation_ms = max(now_ms, self._next_creation_ms) + 1000 / rate
+    def created(self, listener: str, now_ms: float) -> None:
+        for name, next_ms, rate in self._creation_rates(listener):
+            self._next_creation_ms[name] = max(now_ms, next_ms) + 1000 / rate
+
+    def _creation_rates(self, listener: str) -> list[tuple[str, float, float]]:
+        """Those that count for the listener: whose (the node's has no name), when it would be used up, and the rate."""
+        limits = self.limits
+        rates = [] if listener == limits.protected_listener else [("", limits.max_creation_rate)]
+        own = limits.per_listener.get(listener)
+        if own is not None:
+            rates.append((listener, own.max_creation_rate))
+        return [
+            (name, self._next_creation_ms.get(name, 0.0), max(rate, _RATE_MIN))
+            for name, rate in rates
+            if rate < UNLIMITED
+        ]
+
+    def max_connections_of(self, listener: str) -> int:
+        own = self.limits.per_listener.get(listener)
+        return UNLIMITED if own is None else own.max_connections

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 64
 _RETRY_MS = 100
+_HELD_MAX = 500
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -66,7 +67,7 @@ class Listener:
         self.handler = handler
         self.counters = NetCounters()
         self.tls = tls
-        self.is_protected = is_protected
+        self.is_protected = is_protected or name == reactor.gate.limits.protected_listener
         self.max_connections = max_connections
         bound_to: tuple[str, int] = sock.getsockname()[:2]
         self.host, self.port = bound_to
@@ -122,7 +123,7 @@ class Listener:
                 self._pause()
                 return
             now_ms = reactor.clock.monotonic_ms()
-            allowed_ms = reactor.gate.next_creation_ms(now_ms)
+            allowed_ms = reactor.gate.next_creation_ms(self.name, now_ms)
             if allowed_ms > now_ms:
                 self._pause(allowed_ms)
                 return
@@ -140,18 +141,39 @@ class Listener:
             self._admit(sock, _numeric(address[0]), address[1], now_ms)
 
     def _has_room(self) -> bool:
-        if self.counters.connections_open >= self.max_connections:
-            return False
         reactor = self._reactor
+        if self.counters.connections_open >= min(self.max_connections, reactor.gate.max_connections_of(self.name)):
+            return False
         return not reactor.gate.is_full or (self.is_protected and reactor.quietest(unless_listener=self) is not None)
+
+    def _close_later(self, sock: socket.socket, deadline_ms: float) -> None:
+        """Who is turned away at once comes again at once. Held are a few: not by this shall descriptors run out."""
+        gate = self._reactor.gate
+        if gate.held >= _HELD_MAX or gate.is_out_of_sockets:
+            sock.close()
+            return
+        gate.held += 1
+        gate.lingering += 1
+
+        def close() -> None:
+            gate.held -= 1
+            gate.lingering -= 1
+            sock.close()
+
+        self._reactor.hold(sock, deadline_ms, close)
 
     def _admit(self, sock: socket.socket, host: str, port: int, now_ms: float) -> None:
         reactor = self._reactor
-        reactor.gate.created(now_ms)
+        reactor.gate.created(self.name, now_ms)
         if self.is_protected and reactor.gate.is_full:
             quietest = reactor.quietest(unless_listener=self)
             if quietest is not None:
                 quietest.close("room was needed for another broker (max.connections)")
+        connected = reactor.gate.limits.connected
+        if connected is not None and (waits_ms := connected(host, now_ms)) > 0:
+            self.counters.connections_rejected += 1
+            self._close_later(sock, now_ms + waits_ms)
+            return
         if not reactor.gate.admit(host):
             self.counters.connections_rejected += 1
             sock.close()

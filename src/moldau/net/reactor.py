@@ -71,6 +71,7 @@ class Reactor:
         self.is_stopping = False
         self._ids = itertools.count(1)
         self._lingering: set[_Lingering] = set()
+        self._held: dict[socket.socket, tuple[TimerHandle, Callable[[], None]]] = {}
         self._emptied: asyncio.Event | None = None
         self._warmers: ThreadPoolExecutor | None = None
 
@@ -96,6 +97,7 @@ class Reactor:
     async def stop(self, drain_ms: float) -> None:
         """Accept nothing, answer what is in flight for up to `drain_ms`, then close. Handlers hear of each end."""
         self.is_stopping = True
+        self._close_held()
         for listener in tuple(self.listeners):
             listener.close_now()
         for connection in tuple(self.connections.values()):
@@ -128,6 +130,23 @@ class Reactor:
         connection = ServerConnection(self, listener, channel, peer, handshaking)
         self.connections[connection.id] = connection
         connection.start()
+
+    def hold(self, sock: socket.socket, deadline_ms: float, close: Callable[[], None]) -> None:
+        """Keep a socket that nobody reads until then; `close` is called once, at the latest when all is stopped."""
+
+        def end() -> None:
+            self._held.pop(sock)
+            close()
+            for listener in self.listeners:
+                listener.resume()
+
+        self._held[sock] = (self.wheel.add(deadline_ms, end), close)
+
+    def _close_held(self) -> None:
+        held, self._held = self._held, {}
+        for timer, close in held.values():
+            timer.cancel()
+            close()
 
     def forget(self, connection: ServerConnection) -> None:
         del self.connections[connection.id]

@@ -1,6 +1,6 @@
 """What can be set about sockets, with Kafka's key where there is one, and what is counted about them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 UNLIMITED = 2**31 - 1
@@ -35,6 +35,14 @@ class NetSettings:
     """For tests: overwrite each frame after `on_frame`, so that a handler that kept a view of it is found out."""
 
 
+@dataclass(slots=True, frozen=True)
+class ListenerLimits:
+    """Of one listener, beside those of the node."""
+
+    max_connections: int = UNLIMITED
+    max_creation_rate: int = UNLIMITED
+
+
 @dataclass(slots=True)
 class ConnectionLimits:
     """May be changed while running: Kafka's keys for them are dynamic."""
@@ -49,6 +57,13 @@ class ConnectionLimits:
     """`max.connections.per.ip.overrides`, by numeric address."""
     max_creation_rate: int = UNLIMITED
     """`max.connection.creation.rate`: connections accepted per second."""
+    per_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """By name, those with limits of their own (`listener.name.<listener>.`)."""
+    protected_listener: str | None = None
+    """That of the other brokers: it is not kept waiting by `max.connections`, nor by the creation rate of all."""
+    connected: Callable[[str, float], float] | None = None
+    """Asked for each connection, with its address and the time: 0 if it may stay; otherwise its address came too fast
+    (quota `connection_creation_rate`), and it is closed after so many milliseconds."""
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from moldau.broker.node.registration import BrokerLifecycle, clean_shutdown_epoc
 from moldau.broker.node.security import NodeSecurity
 from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.broker.quorum.settings import founds_quorum, metadata_directory_id
+from moldau.broker.quotas.addresses import AddressQuotas
 from moldau.broker.quotas.clients import ClientQuotas
 from moldau.broker.quotas.rates import Windows
 from moldau.broker.replicas.dir_moves import LogDirMoves
@@ -47,7 +48,7 @@ from moldau.log.dirs.log_manager import LogManager
 from moldau.log.dirs.settings import ManagerSettings
 from moldau.log.errors import StorageError
 from moldau.log.open_segments import default_capacity, sockets_max
-from moldau.net import ConnectionLimits, LoopTimers, NetSettings, RealNetwork
+from moldau.net import UNLIMITED, ConnectionLimits, ListenerLimits, LoopTimers, NetSettings, RealNetwork
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 from moldau.seams.network import Listener, Network
 from moldau.security.authorizer import Authorizer
@@ -85,6 +86,10 @@ class Node:
         self._executor = executor
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
+        self._address_quotas = AddressQuotas(
+            Windows(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds") * 1_000.0)
+        )
+        self._limits.connected = self._address_quotas.connected
         self._listeners: dict[str, Listener] = {}
         self._security: NodeSecurity
         self._dispatchers: dict[ListenerKind, Dispatcher] = {}
@@ -347,6 +352,7 @@ class Node:
         if broker.authorizer is not None:
             broker.authorizer.follow(after.acls)
         broker.quotas.follow(after.quotas)
+        self._address_quotas.follow(after.quotas)
         delta = diff(before, after)
         self._reconfigure(updated_config(broker.config, after, delta))
         self._cordon(after)
@@ -508,6 +514,18 @@ def _set_limits(limits: ConnectionLimits, config: BrokerConfig) -> None:
     limits.max_per_address = config.get_int("max.connections.per.ip")
     limits.per_address_overrides = config.max_connections_per_ip_overrides
     limits.max_creation_rate = config.get_int("max.connection.creation.rate")
+    limits.per_listener = {each.listener: _listener_limits(config, each.listener) for each in config.listeners}
+    # With one listener for everybody, nobody can be told apart.
+    limits.protected_listener = config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None
+
+
+def _listener_limits(config: BrokerConfig, listener: str) -> ListenerLimits:
+    def of(key: str) -> int:
+        """Only what it was given for itself: what is set for all counts for all together."""
+        own = config.texts.get(f"listener.name.{listener.lower()}.{key}")
+        return UNLIMITED if own is None else int(own)
+
+    return ListenerLimits(of("max.connections"), of("max.connection.creation.rate"))
 
 
 def _manager_settings(config: BrokerConfig) -> ManagerSettings:
