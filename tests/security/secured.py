@@ -15,6 +15,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from moldau.client.connection import Connection
+from moldau.client.settings import parse_client_settings
 from moldau.testing import Broker
 from tests.net.certificates import Identity, as_pkcs8, make_identity
 from tests.security.tokens import Issuer
@@ -62,6 +64,7 @@ class Secured:
             "sasl.oauthbearer.jwks.endpoint.url": self.issuer.file.as_uri(),
             "sasl.oauthbearer.expected.issuer": "tests",
             "connection.failed.authentication.delay.ms": "20",
+            "delegation.token.secret.key": "the key of tokens",
         }
         for protocol in PROTOCOLS:
             settings[f"listener.name.{protocol.lower()}.plain.sasl.jaas.config"] = plain
@@ -105,6 +108,16 @@ class Secured:
             user, password = self.credentials(mechanism)
             settings |= {"sasl.mechanisms": mechanism, "sasl.username": user, "sasl.password": password}
         return settings | more
+
+    def connection(self, listener: str, mechanism: str | None = None, **more: str) -> Connection:
+        """One of our own, logged in."""
+        protocol = "SSL" if listener == "ONEWAY" else listener
+        settings = {"bootstrap.servers": self.address(listener), "security.protocol": protocol}
+        settings["ssl.truststore.location"] = self.ca_file
+        if mechanism is not None:
+            user, password = self.credentials(mechanism)
+            settings |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+        return Connection("127.0.0.1", self.port(listener), parse_client_settings(settings | more))
 
     def credentials(self, mechanism: str) -> tuple[str, str]:
         return (PLAIN_USER, PLAIN_PASSWORD) if mechanism == "PLAIN" else ("alice", PASSWORDS["alice"])

@@ -12,9 +12,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.broker.config import read_properties
+from moldau.client.connection import Connection
 from moldau.client.security import librdkafka_security
+from moldau.client.settings import parse_client_settings
 from moldau.testing import Broker, Cluster, Security
 from moldau.testing.ports import free_ports
+from moldau.wire import messages as m
 from tests.net.certificates import as_pkcs8, make_identity
 
 
@@ -47,6 +50,23 @@ def write_and_read(settings: dict[str, Any], topic: str, replicas: int) -> None:
         consumer.close()
 
 
+def token_owner(address: str, trusted: Path) -> str:
+    """Whom the controller takes a client for that asks one of the brokers."""
+    settings = {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+        "ssl.truststore.location": str(trusted),
+    }
+    host, _, port = address.rpartition(":")
+    with Connection(host, int(port), parse_client_settings(settings)) as connection:
+        answer = connection.call(m.CreateDelegationTokenRequest(max_lifetime_ms=-1), m.CreateDelegationTokenResponse)
+    assert answer.error_code == 0
+    return answer.token_requester_principal_name
+
+
 def test_three_nodes(tmp_path: Path) -> None:
     authority = make_identity([("CN", "authority")])
     node = make_identity([("CN", "localhost")], authority)
@@ -66,6 +86,7 @@ def test_three_nodes(tmp_path: Path) -> None:
         "sasl.mechanism.controller.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": jaas,
         "listener.name.controller.plain.sasl.jaas.config": jaas,
+        "delegation.token.secret.key": "the key of tokens",
         # Sessions end, and go on: the nodes log in again.
         "connections.max.reauth.ms": "2000",
     }
@@ -79,6 +100,8 @@ def test_three_nodes(tmp_path: Path) -> None:
             "sasl.password": "alice-secret",
         }
         write_and_read(client, "rivers", 3)
+        for number in (1, 2, 3):  # two of which ask the third, in alice's name
+            assert token_owner(cluster.address(number), tmp_path / "ca.pem") == "alice"
         leader = cluster.controller_id()
         assert leader is not None
         cluster.crash(leader)

@@ -8,7 +8,7 @@ import socket
 import ssl
 from typing import Self, TypeVar
 
-from moldau.client.sasl import AuthenticationFailed, exchange
+from moldau.client.sasl import AuthenticationFailed, Credentials, exchange_of
 from moldau.client.security import Security, tls_context
 from moldau.client.settings import ClientSettings
 from moldau.wire import ErrorCode, MalformedFrame, Message, apis, decode, encode
@@ -182,7 +182,8 @@ class Connection:
         if hands.error_code:
             offered = ", ".join(hands.mechanisms) or "none"
             raise AuthenticationFailed(f"{self.peer} does not take {security.mechanism}; it takes: {offered}")
-        steps = exchange(security.mechanism, security.username, security.password)
+        credentials = Credentials(security.mechanism, security.username, security.password, security.is_token)
+        steps = exchange_of(credentials)
         message = next(steps)
         while True:
             answer = self.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)

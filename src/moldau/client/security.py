@@ -31,6 +31,8 @@ class Security:
     mechanism: str | None = None
     username: str = ""
     password: str = ""
+    is_token: bool = False
+    """The user is the id of a delegation token, the password its HMAC."""
     ca_file: str | None = None
     ca_pem: str | None = None
     certificate_file: str | None = None
@@ -51,10 +53,12 @@ def parse_security(kafka: Mapping[str, str]) -> Security:
         raise SettingError("security.protocol", f"is '{protocol}': write one of {', '.join(_PROTOCOLS)}")
     tls = protocol.endswith("SSL")
     mechanism = username = password = None
+    is_token = False
     if protocol.startswith("SASL"):
         mechanism, username, password = _parse_sasl(kafka)
+        is_token = (_jaas_value(kafka.get("sasl.jaas.config", ""), "tokenauth") or "").lower() == "true"
     if not tls:
-        return Security(mechanism=mechanism, username=username or "", password=password or "")
+        return Security(mechanism=mechanism, username=username or "", password=password or "", is_token=is_token)
     for side in ("truststore", "keystore"):
         _refuse_java_store(kafka, side)
     key_file = kafka.get("ssl.key.location")
@@ -66,6 +70,7 @@ def parse_security(kafka: Mapping[str, str]) -> Security:
         mechanism=mechanism,
         username=username or "",
         password=password or "",
+        is_token=is_token,
         ca_file=kafka.get("ssl.ca.location") or kafka.get("ssl.truststore.location"),
         ca_pem=kafka.get("ssl.ca.pem") or kafka.get("ssl.truststore.certificates"),
         certificate_file=certificate_file,

@@ -12,7 +12,8 @@ import hmac
 import os
 from collections.abc import Callable
 
-from moldau.controller.image import ClusterImage, DelegationToken, ScramCredential, ScramKey
+from moldau.controller.delegation_tokens import is_expired, token_hmac
+from moldau.controller.image import ClusterImage, ScramCredential, ScramKey
 from moldau.security.principal import Principal
 from moldau.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from moldau.security.sasl.scram import ITERATIONS_MIN, ScramKeys, TokenKeys, derive_keys
@@ -40,7 +41,7 @@ class ClusterUsers:
 
     def token_keys_of(self, token_id: str, mechanism: str, now_ms: int) -> TokenKeys | None:
         token = self._image().delegation_tokens.get(token_id)
-        if token is None or self._token_secret is None or not is_valid(token, now_ms):
+        if token is None or self._token_secret is None or is_expired(token, now_ms):
             return None
         keys = self._token_keys.get((token_id, mechanism))
         if keys is None:
@@ -49,7 +50,8 @@ class ClusterUsers:
             password = base64.b64encode(token_hmac(self._token_secret, token_id)).decode()
             keys = derive_keys(mechanism, password, os.urandom(_SALT_BYTES), ITERATIONS_MIN)
             self._token_keys[token_id, mechanism] = keys
-        return TokenKeys(keys, Principal.parse(token.owner), token.expiration_timestamp_ms)
+        until_ms = min(token.expiration_timestamp_ms, token.max_timestamp_ms)
+        return TokenKeys(keys, Principal.parse(token.owner), until_ms)
 
     def decoy_keys(self, user: str, mechanism: str) -> ScramKeys:
         """Salt and iterations like those of some user there is. What they depend on is secret and the same on every
@@ -76,12 +78,3 @@ class ClusterUsers:
 
 
 _HASH = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-
-
-def token_hmac(secret: str, token_id: str) -> bytes:
-    """What its holder proves to have."""
-    return hmac.digest(secret.encode(), token_id.encode(), "sha512")
-
-
-def is_valid(token: DelegationToken, now_ms: int) -> bool:
-    return now_ms <= min(token.max_timestamp_ms, token.expiration_timestamp_ms)

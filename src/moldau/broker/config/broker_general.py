@@ -46,14 +46,14 @@ create.topic.policy.class.name class null - low static refused
     Java class that judges new topics. Moldau loads no Java classes.
 default.replication.factor int 1 - medium static
     Replicas of a topic created without a count.
-delegation.token.expiry.check.interval.ms long 3600000 [1,...] low static ignored
+delegation.token.expiry.check.interval.ms long 3600000 [1,...] low static
     How often expired delegation tokens are looked for.
-delegation.token.expiry.time.ms long 86400000 [1,...] medium static ignored
+delegation.token.expiry.time.ms long 86400000 [1,...] medium static
     Time after which a delegation token must be renewed.
-delegation.token.max.lifetime.ms long 604800000 [1,...] medium static ignored
+delegation.token.max.lifetime.ms long 604800000 [1,...] medium static
     Time after which a delegation token cannot be renewed any more.
-delegation.token.secret.key password null - medium static refused
-    Key that signs delegation tokens. Moldau has no delegation tokens.
+delegation.token.secret.key password null - medium static
+    Key that signs delegation tokens, the same on all nodes. Without one there are no tokens.
 delete.topic.enable boolean true - high static
     Let clients delete topics.
 early.start.listeners list null unique high static

@@ -18,6 +18,7 @@ from moldau.seams.network import FrameHandler, Listener
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from moldau.broker.controller.parts import HasController
     from moldau.broker.parts import HasAudit, HasConfig, HasLoop, HasTime
     from moldau.broker.quorum.parts import HasQuorum
     from moldau.broker.requests.dispatch import Dispatcher
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from moldau.security.scram_users import ClusterUsers
     from moldau.security.tls import TlsSettings
 
-    class Needs(HasAudit, HasConfig, HasLoop, HasTime, HasQuorum, Protocol):
+    class Needs(HasAudit, HasConfig, HasController, HasLoop, HasTime, HasQuorum, Protocol):
         """What this file may touch."""
 
 
@@ -92,6 +93,9 @@ class NodeSecurity:
         self._listeners = listeners
         if self._contexts or self._outgoing:
             self._look_again()
+        config = self._broker.config
+        if config.is_controller and config.get_str_or_none("delegation.token.secret.key") is not None:
+            self._sweep_tokens()
 
     def reload(self) -> None:
         """Settings changed, or files may have."""
@@ -100,6 +104,16 @@ class NodeSecurity:
                 self._listeners[name].renew_tls(held.context)
         for name, held in self._outgoing.items():
             self._renew(name, held)
+
+    def _sweep_tokens(self) -> None:
+        """The active controller forgets delegation tokens that nobody can use any more."""
+        from moldau.controller.delegation_tokens import expired_token_records
+
+        broker = self._broker
+        interval_ms = broker.config.get_int("delegation.token.expiry.check.interval.ms")
+        broker.wheel.add(broker.clock.monotonic_ms() + interval_ms, self._sweep_tokens)
+        if broker.controller.is_active:
+            broker.controller.decide(lambda image, _: expired_token_records(image, broker.clock.wall_ms()))
 
     def _look_again(self) -> None:
         broker = self._broker

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
 
 # By API key, what travels as it came.
-FORWARDED = frozenset({19, 20, 30, 31, 37, 38, 39, 40, 43, 45, 46, 49, 51, 55, 57, 64, 80, 81})
+FORWARDED = frozenset({19, 20, 30, 31, 37, 43, 45, 46, 49, 51, 55, 57, 64, 80, 81})
 # All that Kafka marks forwardable, and nothing else is taken out of an Envelope. Of AlterConfigs (33) and
-# IncrementalAlterConfigs (44) brokers forward what they did not refuse themselves; AllocateProducerIds is their own.
-FORWARDABLE = FORWARDED | {33, 44, 67}
+# IncrementalAlterConfigs (44) brokers forward what they did not refuse themselves, and requests for delegation tokens
+# (38 to 40) after a look at the connection; AllocateProducerIds is their own.
+FORWARDABLE = FORWARDED | {33, 38, 39, 40, 44, 67}
 # CreateTopics, DeleteTopics, CreatePartitions: the controller may want the client to be silent. Their answers begin
 # with for how long.
 _MUTATIONS = frozenset({19, 20, 37})

@@ -1,32 +1,40 @@
-"""CreateDelegationToken (key 38), versions 1-3. Tokens are for connections that are authenticated, and none is."""
+"""CreateDelegationToken (key 38), versions 1-3. A token for the client, or from version 3 on for somebody else.
+
+The broker looks whether the connection may ask, the active controller makes the token.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
+from moldau.broker.requests.delegation_tokens import is_allowed, rules_for
+from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.delegation_tokens import create_delegation_token, created_nothing
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
+    from moldau.broker.requests.delegation_tokens import Needs
 
 
-_NEVER = -1
-_OWNERS = 3  # from this version on, a token may be asked for in somebody else's name
+async def handle(broker: Needs, call: Call, request: m.CreateDelegationTokenRequest) -> m.CreateDelegationTokenResponse:
+    async def submit() -> m.CreateDelegationTokenResponse:
+        command = partial(create_delegation_token, rules=rules_for(broker, call))
+        return await broker.controller.submit(command, request)
 
-
-def handle(_broker: object, call: Call, request: m.CreateDelegationTokenRequest) -> m.CreateDelegationTokenResponse:
-    kind, name = call.principal.type, call.principal.name
-    owner = kind, name
-    if call.version >= _OWNERS and request.owner_principal_name:
-        owner = request.owner_principal_type or "", request.owner_principal_name
-    return m.CreateDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-        principal_type=owner[0],
-        principal_name=owner[1],
-        token_requester_principal_type=kind,
-        token_requester_principal_name=name,
-        issue_timestamp_ms=_NEVER,
-        expiry_timestamp_ms=_NEVER,
-        max_timestamp_ms=_NEVER,
-    )
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await submit()
+    requester = str(call.principal)
+    owner = requester
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
+    if not is_allowed(call):
+        return created_nothing(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)
+    response = cast("m.CreateDelegationTokenResponse", await carry_out_rest(broker, call, submit, request))
+    if not response.error_code:
+        target = f"token {response.token_id} of {owner}"
+        address = call.session.client_address
+        broker.audit.changed(call.principal, address=address, api=call.api.name, target=target)
+    return response

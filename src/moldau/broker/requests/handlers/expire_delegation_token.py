@@ -1,17 +1,36 @@
-"""ExpireDelegationToken (key 40), versions 1-2. Tokens are for connections that are authenticated, and none is."""
+"""ExpireDelegationToken (key 40), versions 1-2. By the owner of the token, or one of its renewers.
+
+The broker looks whether the connection may ask, the active controller decides.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
+from moldau.broker.requests.delegation_tokens import is_allowed, rules_for
+from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.delegation_tokens import NEVER, expire_delegation_token
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
+    from moldau.broker.requests.delegation_tokens import Needs
 
 
-def handle(_broker: object, _call: Call, _request: m.ExpireDelegationTokenRequest) -> m.ExpireDelegationTokenResponse:
-    return m.ExpireDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
-    )
+async def handle(broker: Needs, call: Call, request: m.ExpireDelegationTokenRequest) -> m.ExpireDelegationTokenResponse:
+    async def submit() -> m.ExpireDelegationTokenResponse:
+        command = partial(expire_delegation_token, rules=rules_for(broker, call))
+        return await broker.controller.submit(command, request)
+
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await submit()
+    if not is_allowed(call):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return m.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NEVER)
+    response = cast("m.ExpireDelegationTokenResponse", await carry_out_rest(broker, call, submit, request))
+    if not response.error_code:
+        address = call.session.client_address
+        broker.audit.changed(call.principal, address=address, api=call.api.name, target="token")
+    return response
