@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from moldau.broker.config import read_properties
 from moldau.client.connection import Connection
@@ -119,6 +125,16 @@ def test_a_secure_broker_in_a_test(protocol: str, mechanism: str) -> None:
         assert AdminClient(broker.client_settings("bob")).list_topics("t", timeout=10).topics["t"].error is None
 
 
+def with_nobody(settings: dict[str, Any]) -> None:
+    """Whoever is not `admin` may do nothing."""
+    admin = AdminClient(settings)
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    change = UserScramCredentialUpsertion("eve", credential, b"eve-secret")
+    admin.alter_user_scram_credentials([change])["eve"].result(10)
+    eve = AdminClient(settings | {"sasl.username": "eve", "sasl.password": "eve-secret"})
+    assert "t" not in eve.list_topics(timeout=10).topics
+
+
 def test_moldau_cluster_secure(tmp_path: Path) -> None:
     """One command: certificates, users, and a client.properties that gets in."""
     base_port = free_ports(1)[0]
@@ -133,6 +149,7 @@ def test_moldau_cluster_secure(tmp_path: Path) -> None:
             }
             create(settings, "t", 3)
             write(settings, "t")
+            with_nobody(settings)
         finally:
             process.terminate()
             process.wait(30)

@@ -1,7 +1,7 @@
 """Settings of a small cluster that is secure from its first moment, for `moldau cluster --secure` and for tests.
 
 Clients log in with SCRAM-SHA-512 over TLS; brokers do so among themselves, as user `node`; controllers and whoever asks
-them show certificates.
+them show certificates. Nobody may do anything except `admin`, who may do everything, until ACLs say otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 MECHANISM = "SCRAM-SHA-512"
 CLIENTS, CONTROLLERS = "SASL_SSL", "CONTROLLER"
 NODE_USER, ADMIN_USER = "node", "admin"
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -38,6 +39,8 @@ def secure_settings(files: SecureFiles) -> dict[str, str]:
         "ssl.truststore.location": str(files.trusted),
         f"listener.name.{CONTROLLERS.lower()}.ssl.client.auth": "required",
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
+        "authorizer.class.name": _AUTHORIZER,
+        "super.users": f"User:{NODE_USER};User:{ADMIN_USER}",
     }
 
 

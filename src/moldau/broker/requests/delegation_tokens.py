@@ -12,14 +12,13 @@ from moldau.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.controller.parts import HasController
     from moldau.broker.parts import HasAudit, HasConfig, HasTime
     from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
 
     class SettingsNeeds(HasConfig, HasTime, Protocol):
         """What the settings of tokens rest on."""
 
-    class Needs(SettingsNeeds, ForwardingNeeds, HasController, HasAudit, Protocol):
+    class Needs(ForwardingNeeds, HasAudit, Protocol):
         """What the handlers may touch."""
 
 

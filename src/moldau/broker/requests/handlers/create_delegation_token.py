@@ -8,8 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from moldau.broker.requests.access import may
 from moldau.broker.requests.delegation_tokens import is_allowed, rules_for
 from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.acls import AclResource, Operation
 from moldau.controller.delegation_tokens import create_delegation_token, created_nothing
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -32,6 +34,8 @@ async def handle(broker: Needs, call: Call, request: m.CreateDelegationTokenRequ
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
     if not is_allowed(call):
         return created_nothing(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)
+    if owner != requester and not may(broker, call, Operation.CREATE_TOKENS, AclResource.USER)(owner):
+        return created_nothing(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
     response = cast("m.CreateDelegationTokenResponse", await carry_out_rest(broker, call, submit, request))
     if not response.error_code:
         target = f"token {response.token_id} of {owner}"

@@ -1,13 +1,16 @@
 """DescribeDelegationToken (key 41), versions 1-3. Tokens with their secrets, as Kafka tells them.
 
-Without an authorizer whoever may ask sees all of them.
+Everybody sees those it owns or may renew; others with the permission to describe the token, or its owner's. Without an
+authorizer whoever may ask sees all of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.access import may
 from moldau.broker.requests.delegation_tokens import is_allowed, rules_for
+from moldau.controller.acls import AclResource, Operation
 from moldau.controller.delegation_tokens import is_expired, token_hmac
 from moldau.controller.image import DelegationToken
 from moldau.security.principal import Principal
@@ -16,10 +19,10 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage
     from moldau.broker.requests.delegation_tokens import SettingsNeeds
 
-    class Needs(SettingsNeeds, HasImage, Protocol):
+    class Needs(SettingsNeeds, HasAuthorizer, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -36,10 +39,13 @@ def handle(broker: Needs, call: Call, request: m.DescribeDelegationTokenRequest)
     owners = None
     if request.owners is not None:
         owners = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
+    may_see = may(broker, call, Operation.DESCRIBE, AclResource.DELEGATION_TOKEN, is_filter=True)
+    may_see_of = may(broker, call, Operation.DESCRIBE_TOKENS, AclResource.USER, is_filter=True)
     response = m.DescribeDelegationTokenResponse()
     for token in broker.image.delegation_tokens.values():
         concerned = {token.owner, *token.renewers}
-        if (owners is None or owners & concerned) and not is_expired(token, rules.now_ms):
+        is_wanted = (owners is None or owners & concerned) and not is_expired(token, rules.now_ms)
+        if is_wanted and (rules.requester in concerned or may_see(token.token_id) or may_see_of(token.owner)):
             response.tokens.append(_described(token, rules.secret))
     return response
 
