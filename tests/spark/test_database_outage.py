@@ -1,6 +1,7 @@
 """A database that goes away is waited for, one that never answered is not; what is wrong for other reasons is told."""
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
@@ -115,3 +116,29 @@ def test_a_connection_that_breaks_in_the_midst_begins_again() -> None:
 
     assert patience(database).outlast(database.engine, work) == 7
     assert len(tries) == 2
+
+
+def test_a_schema_is_found_in_a_few_rows_whatever_the_driver_fetches(tmp_path: Path) -> None:
+    import sqlalchemy as sa
+
+    from moldau.spark.pipelines.database_source import DatabaseDataSource
+
+    url = f"sqlite:///{tmp_path}/a.db"
+    asked: list[str] = []
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE t (id INTEGER, name TEXT, price REAL)"))
+        connection.execute(sa.text("INSERT INTO t VALUES (1, 'a', 0.5)"))
+    engine.dispose()
+
+    @sa.event.listens_for(sa.Engine, "before_cursor_execute")
+    def note(_c: object, _k: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    try:
+        schema = DatabaseDataSource({"url": url, "query": "SELECT * FROM t", "table": "t"}).schema()
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert schema.simpleString() == "struct<id:bigint,name:string,price:double>"
+    assert asked
+    assert all("LIMIT" in each for each in asked)

@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from moldau.spark import register
 from tests.spark.reading import send
 from tests.support.clients import Sent, add_partitions, admin, create_topic, fresh, send_confluent, wait_for
 
@@ -181,3 +182,14 @@ def test_retention_overtakes_a_query_that_was_stopped(spark: SparkSession, boots
         start(spark, bootstrap, topic, tmp_path, available_now=True).awaitTermination()
     start(spark, bootstrap, topic, tmp_path, available_now=True, failOnDataLoss=False).awaitTermination()
     assert written(tmp_path) == sorted(f"v{number}" for number in (*range(10), *range(15, 20)))
+
+
+def test_the_format_is_there_without_a_line_of_code(spark: "SparkSession", bootstrap: str) -> None:
+    """In a session that nobody registered anything with; registering it after that is fine too."""
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 3)
+    other = spark.newSession()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    assert other.read.format("moldau").options(**options).load().count() == 3
+    register(other)
+    assert other.read.format("moldau").options(**options).load().count() == 3

@@ -238,6 +238,37 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+@app.command("test")
+def try_out(
+    target: Target,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="The trials; without it, X.test.yaml beside X.yaml.")
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Try a pipeline on sample rows and compare what comes out; needs no broker. Ends with 1 if anything differs."""
+    from moldau.spark.pipelines import PipelineError
+    from moldau.spark.pipelines import validate as check
+    from moldau.spark.pipelines.trial import file_of, read_trials, run_trials
+
+    pipeline = _load(target, settings, "127.0.0.1:9")  # nobody is asked
+    try:
+        trials = read_trials(file or file_of(target), pipeline, check(pipeline))
+        from moldau.spark.pipelines.sinks import prepared
+        from moldau.spark.session import session
+
+        spark = prepared(session(f"moldau-test-{pipeline.name}", master="local[2]", config=pipeline.spark), pipeline)
+        outcomes = run_trials(spark, pipeline, trials)
+    except PipelineError as error:
+        _fail_with(error)
+    for outcome in outcomes:
+        typer.echo(f"{'differs' if outcome.differences else 'as expected'}: {outcome.name}")
+        for difference in outcome.differences:
+            typer.echo(f"  {difference}")
+    if any(outcome.differences for outcome in outcomes):
+        raise typer.Exit(1)
+
+
 @app.command()
 def run(
     target: Target,

@@ -123,6 +123,10 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @property
+    def options(self) -> SourceOptions:
+        return self._options
+
     def partitions(self) -> list[InputPartition]:
         return BrokerPatience(0, first_s=self._options.api_timeout_ms / 1000).outlast(self._planned)
 

@@ -8,7 +8,7 @@ Invariant: whatever Spark says about a step, the error names the line of that st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,15 +22,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def build_sink(spark: SparkSession, pipeline: model.Pipeline, graph: Graph, sink: Part) -> DataFrame:
-    """The rows that go into a sink."""
+def build_sink(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    graph: Graph,
+    sink: Part,
+    instead: Mapping[str, DataFrame] | None = None,
+) -> DataFrame:
+    """The rows that go into a sink. `instead` of sources, frames may be given: for trials."""
     frames: dict[str, DataFrame] = {}
+    instead = instead or {}
     needed = {part.name for part in graph.upstream(sink)}
     for name, part in graph.sources.items():
         if name in needed:
             source = part.item
             assert isinstance(source, model.Source)
-            frames[name] = _placed(source.where, name, partial(_rows, spark, pipeline, name, source, sink.name))
+            opened = partial(_rows, spark, pipeline, name, source, sink.name)
+            frames[name] = instead[name] if name in instead else _placed(source.where, name, opened)
             frames[name].createOrReplaceTempView(name)
     for name, part in graph.steps.items():
         if name in needed:

@@ -35,6 +35,7 @@ from moldau.spark.pipelines.database_outage import Patience
 
 FORMAT = "moldau-database"
 _CHUNK_ROWS = 5_000
+_SAMPLE_ROWS = 100
 
 
 class DatabaseDataSource(DataSource):
@@ -45,13 +46,15 @@ class DatabaseDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        from sqlalchemy import text
+        from sqlalchemy import select, text
 
-        with _engine(self.options["url"]).connect() as connection:
-            result = connection.execute(text(f"SELECT * FROM ({self.options['query']}) q"))  # noqa: S608 - the user's own
-            names = list(result.keys())
-            sample = result.fetchmany(100)
         declared = _declared(self.options)
+        # Limited by the database: many drivers fetch a whole result before they show its first row.
+        query = select(text("*")).select_from(text(f"({self.options['query']}) q")).limit(_SAMPLE_ROWS)
+        with _engine(self.options["url"]).connect() as connection:
+            result = connection.execute(query)
+            names = list(result.keys())
+            sample = result.fetchall()
         return StructType(
             [
                 StructField(name, declared.get(name) or _type_of([row[i] for row in sample]))

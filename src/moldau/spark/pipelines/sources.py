@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from moldau.spark.pipelines import model, parse, store, topic_table
@@ -120,7 +119,7 @@ def _topic(
     options = topic_options(pipeline, source, headers=headers)
     as_table = isinstance(source, model.TopicSource) and source.as_table
     if as_table:
-        records = _newest(spark.read.format(topic_table.FORMAT).options(**options).load())
+        records = spark.read.format(topic_table.FORMAT).options(**options).load()
     else:
         options["kafka.group.id"] = group
         records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
@@ -141,13 +140,6 @@ def _topic(
     return Opened(rows, parse.bad(parse.parsed(again, how, given), how, given))
 
 
-def _newest(records: DataFrame) -> DataFrame:
-    """The newest record of each key, as compaction would leave it. Keys stay in their partition, so offsets compare."""
-    whole = f.struct("*")
-    newest = records.groupBy("key").agg(f.max_by(whole, "offset").alias("newest"))
-    return newest.select("newest.*")
-
-
 def _given(
     spark: SparkSession,
     pipeline: model.Pipeline,
@@ -157,12 +149,12 @@ def _given(
 ) -> parse.Given:
     match how:
         case model.JsonParse() if how.schema == "sample":
-            found = _sampled(spark, pipeline, name, source, how.sample_records, _schema_of_sample)
+            found = _sampled(spark, pipeline, name, source, how.sample_records, schema_of_sample)
             return parse.Given(schema=t.StructType.fromJson(found))
         case model.LogParse() if how.templates == ("learn",):
 
             def learned(values: list[bytes | None]) -> Any:
-                return _templates_of_sample(values, how)
+                return templates_of_sample(values, how)
 
             found = _sampled(spark, pipeline, name, source, how.sample_records, learned)
             folder = _template_folder(pipeline, name)
@@ -231,14 +223,14 @@ def _sampled(
     return found
 
 
-def _schema_of_sample(values: list[bytes | None]) -> Any:
+def schema_of_sample(values: list[bytes | None]) -> Any:
     from moldau.spark.pipelines.json_text import infer_schema, without_nulls
 
     found = infer_schema(values)
     return None if found is None else without_nulls(found).jsonValue()
 
 
-def _templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list[Any]:
+def templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list[Any]:
     from moldau.spark.pipelines.patterns import compiled, line_pattern
 
     learner = Learner()

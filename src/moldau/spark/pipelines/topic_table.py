@@ -2,15 +2,24 @@
 
 Spark asks a batch source for its partitions once for the life of a query, so offsets fixed there would show the table
 as it was when the query started. Here a task asks for the offsets when it reads; every batch sees what is newest.
+
+A Python worker keeps the newest row of each key between tasks and reads only what came since. A key is always in the
+same partition, so the newest rows of partitions together are those of the topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+from moldau.spark.options import SourceOptions
+from moldau.spark.ranges import RangeToRead
+from moldau.spark.source import BatchReader, RangePartition
 
 FORMAT = "moldau-topic-table"
 
@@ -41,7 +50,7 @@ class _Share(InputPartition):
 
 
 class _LateReader(DataSourceReader):
-    def __init__(self, inner: DataSourceReader) -> None:
+    def __init__(self, inner: BatchReader) -> None:
         self._inner = inner
 
     def partitions(self) -> list[InputPartition]:
@@ -51,7 +60,95 @@ class _LateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         number, of = partition.value
-        for part in self._inner.partitions():
-            if part.value.partition % of == number:
-                rows: Iterator[Any] = self._inner.read(part)
-                yield from rows
+        parts = [part for part in self._inner.partitions() if part.value.partition % of == number]
+        table = _kept_table(self._inner.options, number, of)
+        yield from table.updated([part.value for part in parts], self._read_range)
+
+    def _read_range(self, work: RangeToRead) -> Iterator[Any]:
+        return self._inner.read(RangePartition(work))
+
+
+# ---- what a worker keeps --------------------------------------------------------------------------------------------
+
+_TABLES_MAX = 64
+_BYTES_MAX = 512 << 20
+_tables: dict[Any, NewestRows] = {}
+
+
+def _kept_table(options: SourceOptions, number: int, of: int) -> NewestRows:
+    """This share of the table as this worker knows it. Spark uses a worker for many tasks; a new one reads anew."""
+    key = (pickle.dumps(options), number, of)
+    table = _tables.pop(key, None) or NewestRows()
+    while _tables and (len(_tables) >= _TABLES_MAX or sum(each.size_bytes for each in _tables.values()) > _BYTES_MAX):
+        del _tables[next(iter(_tables))]  # the one that was not used for longest
+    _tables[key] = table
+    return table
+
+
+class NewestRows:
+    """The newest row of each key of some partitions, kept up to date by reading what came since.
+
+    Invariant: what is given out is what reading everything from the beginning would leave.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[tuple[str, int], int] = {}
+        self._batches: list[Any] = []
+        self._alive: list[Any] = []  # for each batch, which of its rows are the newest of their key
+        self._places: dict[bytes | None, tuple[int, int]] = {}
+
+    def _forget(self) -> None:
+        self._done, self._batches, self._alive, self._places = {}, [], [], {}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(batch.nbytes for batch in self._batches)
+
+    def updated(self, ranges: list[RangeToRead], read: Callable[[RangeToRead], Iterator[Any]]) -> Iterator[Any]:
+        """Batches of the newest rows. `ranges` are all there is now, from the beginning of each partition."""
+        ends = {(each.topic, each.partition): each.end for each in ranges}
+        if any(ends.get(place, 0) < done for place, done in self._done.items()):
+            self._forget()  # a topic was deleted, or created anew
+        for each in ranges:
+            place = (each.topic, each.partition)
+            start = max(each.start, self._done.get(place, each.start))
+            if start < each.end:
+                try:
+                    for batch in read(replace(each, start=start)):
+                        self._add(batch)
+                except BaseException:
+                    self._forget()  # half a range was added: better to begin anew
+                    raise
+            self._done[place] = each.end
+        self._compact()
+        for batch, alive in zip(self._batches, self._alive, strict=True):
+            yield batch if alive.all() else batch.filter(alive)
+
+    def _add(self, batch: Any) -> None:
+        import numpy as np
+
+        number = len(self._batches)
+        alive = np.ones(batch.num_rows, dtype=bool)
+        self._batches.append(batch)
+        self._alive.append(alive)
+        for row, key in enumerate(batch.column("key").to_pylist()):
+            before = self._places.get(key)
+            if before is not None:
+                self._alive[before[0]][before[1]] = False
+            self._places[key] = (number, row)
+
+    def _compact(self) -> None:
+        """Few batches, and no more rows that are over than rows that count."""
+        import pyarrow as pa
+
+        rows = sum(batch.num_rows for batch in self._batches)
+        if len(self._batches) < _BATCHES_MAX and rows <= 2 * len(self._places) + 1_000:
+            return
+        newest = [batch.filter(alive) for batch, alive in zip(self._batches, self._alive, strict=True)]
+        joined = pa.Table.from_batches(newest, schema=self._batches[0].schema).combine_chunks().to_batches()
+        self._batches, self._alive, self._places = [], [], {}
+        for batch in joined:
+            self._add(batch)
+
+
+_BATCHES_MAX = 200
