@@ -16,6 +16,7 @@ from moldau.cli.app import app
         "-c server.properties -l 127.0.0.1:1 -v",
         "--set a=b -s c=d=e --verbose --config x",
         "-l 127.0.0.1:1 -l 127.0.0.1:2",
+        "--metrics 9404 -d data",
     ],
 )
 def test_usual_arguments_mean_the_same_with_and_without_the_library(line: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,14 @@ def serve(
             "--listen", "-l", metavar="HOST:PORT", help=f"Where clients connect; {serving.DEFAULT_LISTEN} if not said."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Where metrics and health are served over HTTP; nowhere if not said.",
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting; may be repeated.")
     ] = None,
@@ -34,5 +42,5 @@ def serve(
     ] = False,
 ) -> None:
     """Run a broker. Prints `ready HOST:PORT` when clients may connect; stop it with Ctrl-C or SIGTERM."""
-    arguments = serving.ServeArguments(config, data_dir, listen, overrides or [], verbose, until_stdin_closes)
+    arguments = serving.ServeArguments(config, data_dir, listen, metrics, overrides or [], verbose, until_stdin_closes)
     raise typer.Exit(serving.serve(arguments))

@@ -29,6 +29,7 @@ _NAMES = {
     "-d": "data_dir",
     "--listen": "listen",
     "-l": "listen",
+    "--metrics": "metrics",
 }
 
 
@@ -39,6 +40,7 @@ class ServeArguments:
     config: str | None = None
     data_dir: str | None = None
     listen: str | None = None
+    metrics: str | None = None
     overrides: list[str] = field(default_factory=list)
     verbose: bool = False
     until_stdin_closes: bool = False
@@ -121,6 +123,8 @@ def _load(arguments: ServeArguments) -> BrokerConfig:
         settings["listeners"] = f"PLAINTEXT://{DEFAULT_LISTEN}"
     if arguments.data_dir is not None or config is None:
         settings["log.dirs"] = arguments.data_dir or DEFAULT_DATA_DIR
+    if arguments.metrics is not None:
+        settings["moldau.http.listener"] = arguments.metrics
     return load_broker_config(settings, arguments.overrides)
 
 
@@ -195,7 +199,9 @@ def _introduction(node: Node) -> str:
     listeners = ", ".join(f"{name} {host}:{port}" for name, (host, port) in node.addresses.items())
     dirs = ", ".join(os.path.abspath(each) for each in node.config.log_dirs)
     name = f"node {node.config.node_id} of cluster {node.broker.cluster_id}"
-    return f"moldau {__version__}: {name}, data in {dirs}, listening on {listeners}"
+    http = node.http_address
+    watched = "" if http is None else f", metrics on http://{http[0]}:{http[1]}/metrics"
+    return f"moldau {__version__}: {name}, data in {dirs}, listening on {listeners}{watched}"
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
