@@ -115,6 +115,7 @@ class Broker:
         of its frame meanwhile counts against `queued.max.request.bytes`."""
         call.connection.pause_dispatch()
         call.connection.hold_memory(kept_bytes)
+        call.waits_since(self.clock.monotonic_ms())
         task = begin(self.loop, "a request in turns", self._go_on(call, work, kept_bytes))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
@@ -180,6 +181,15 @@ class Broker:
             self._transactions = TransactionCoordinator(self)
             self._transactions.load_all()
             self.producer_ids.prefetch()
+        return self._transactions
+
+    @property
+    def made_groups(self) -> GroupCoordinator | None:
+        """The same for those who only look: None as long as nobody needed it."""
+        return self._groups
+
+    @property
+    def made_transactions(self) -> TransactionCoordinator | None:
         return self._transactions
 
     @property

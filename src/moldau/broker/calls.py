@@ -11,6 +11,7 @@ from moldau.wire import Api, Message, encode
 from moldau.wire.headers import encode_response_header
 
 if TYPE_CHECKING:
+    from moldau.broker.request_times import RequestTimes
     from moldau.security.sasl.authenticator import SaslAuthenticator
     from moldau.timers.wheel import TimerHandle
 
@@ -46,7 +47,18 @@ class Meter(Protocol):
 class Call:
     """Answered exactly once, with `respond` or `respond_payload`, now or later."""
 
-    __slots__ = ("api", "client_id", "connection", "correlation_id", "meter", "slot", "version")
+    __slots__ = (
+        "api",
+        "began_ms",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "local_ms",
+        "meter",
+        "slot",
+        "times",
+        "version",
+    )
 
     def __init__(
         self,
@@ -56,7 +68,9 @@ class Call:
         client_id: str | None,
         connection: Connection,
         slot: ResponseSlot,
+        times: RequestTimes | None = None,
     ) -> None:
+        """`times`: where this request is counted; None for one that stands in another's place."""
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -65,6 +79,20 @@ class Call:
         self.slot = slot
         # While any client has a quota: what this request costs its client.
         self.meter: Meter | None = None
+        self.times = times
+        self.began_ms = 0.0  # if this request is measured, see `request_times`; else 0
+
+    def waits_since(self, now_ms: float) -> None:
+        """The handler leaves the answer to somebody else: such requests are always measured."""
+        if self.began_ms:
+            self.local_ms = now_ms - self.began_ms
+        elif self.times is not None:
+            self.began_ms, self.local_ms = now_ms, 0.0
+
+    def failed(self, code: int) -> None:
+        """Count an error of an answer that is written by hand."""
+        if self.times is not None:
+            self.times.failed(code)
 
     @property
     def session(self) -> Session:
@@ -86,6 +114,8 @@ class Call:
         return 0 if self.meter is None else self.meter.settle(self)
 
     def respond(self, response: Message) -> None:
+        if self.times is not None:
+            self.times.count_errors(response)
         if self.meter is not None:
             self.meter.settle(self, response)
         self.respond_payload([encode(response, self.version)])
@@ -93,7 +123,21 @@ class Call:
     def respond_payload(self, body: Payload) -> None:
         """Answer with a body that is already bytes."""
         header_version = self.api.response_header_version(self.version)
+        if self.began_ms and self.times is not None:
+            self.times.answered(self)
         self.slot.complete([encode_response_header(self.correlation_id, header_version=header_version), *body])
+
+    def respond_nothing(self) -> None:
+        """The request wants no answer."""
+        if self.began_ms and self.times is not None:
+            self.times.answered(self)
+        self.slot.complete_nothing()
+
+    def respond_frame(self, frame: bytes) -> None:
+        """Answer with what another node answered, header and all."""
+        if self.began_ms and self.times is not None:
+            self.times.answered(self)
+        self.slot.complete([frame])
 
     def __repr__(self) -> str:
         return f"{self.api.name} v{self.version} from {self.client_id!r} at {self.connection.peer_host}"

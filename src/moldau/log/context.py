@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from moldau.log.open_segments import OpenSegments
+from moldau.metrics.histogram import Histogram
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class LogContext:
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
     open_segments: OpenSegments = field(default_factory=OpenSegments)
+    # How long flushes took, in seconds, for those who watch.
+    flush_times: Histogram = field(default_factory=Histogram)
     # A disk failed under this log dir.
     on_failure: Callable[[str, OSError], None] = _ignore_failure
     # The log is about to be truncated below its recovery point, which must be lowered on disk first: after a crash,

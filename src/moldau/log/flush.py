@@ -51,11 +51,13 @@ class FlushTicket(NamedTuple):
 class FlushJob:
     """Make everything that is in the log now survive a power loss."""
 
-    __slots__ = ("_disk", "_ticket", "error", "log")
+    __slots__ = ("_clock", "_disk", "_ticket", "_took_ms", "error", "log")
 
     def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
         self.log = log
         self._disk = log.context.disk
+        self._clock = log.context.clock
+        self._took_ms = -1.0
         self._ticket = log.begin_flush(everything=everything)
         self.error: OSError | None = None
 
@@ -68,6 +70,7 @@ class FlushJob:
         """Any thread. Files that are gone meanwhile were replaced by durable ones, or their records deleted.
 
         `but` is a folder that the caller flushes itself."""
+        began_ms = self._clock.monotonic_ms()
         try:
             for path in self._ticket.files:
                 self._disk.flush_file(path)
@@ -76,9 +79,12 @@ class FlushJob:
                     self._disk.flush_dir(path)
         except OSError as error:
             self.error = error
+        self._took_ms = self._clock.monotonic_ms() - began_ms
 
     def finish(self) -> None:
         """The log's own thread."""
+        if self._took_ms >= 0:
+            self.log.context.flush_times.observe(self._took_ms / 1000)
         if self.error is None:
             self.log.end_flush(self._ticket)
         elif is_shortage(self.error):  # all of it is left to the next flush

@@ -117,6 +117,11 @@ class TransactionShard:
         self._expiry.wait(now)
         return effects
 
+    @property
+    def known(self) -> list[Transaction]:
+        """Every transactional id, for metrics: to be read only."""
+        return list(self._transactions.values())
+
     def resign(self) -> Effects:
         """Another broker leads the partition now: answer whoever waits. Whether their records survive is not known
         here."""

@@ -86,15 +86,23 @@ def authorizer_definitions() -> dict[str, Definition]:
 
 
 @cache
+def own_definitions() -> dict[str, Definition]:
+    """What Kafka has no name for. DescribeConfigs of Kafka would not know them; neither does ours."""
+    from moldau.broker.config.own import OWN
+
+    return parse_table(OWN)
+
+
+@cache
 def broker_defaults() -> dict[str, ConfigValue]:
     """The default of every setting that has one or may be missing."""
-    definitions = broker_definitions() | authorizer_definitions()
+    definitions = broker_definitions() | authorizer_definitions() | own_definitions()
     return {name: definition.default for name, definition in definitions.items() if not definition.required}
 
 
 def find_definition(name: str) -> Definition | None:
     """The definition a key is checked with: its own, or that of the key behind a listener's prefix."""
-    definition = broker_definitions().get(name) or authorizer_definitions().get(name)
+    definition = broker_definitions().get(name) or authorizer_definitions().get(name) or own_definitions().get(name)
     if definition is not None:
         return definition
     base = listener_base_name(name)
@@ -132,7 +140,7 @@ def is_per_broker(name: str) -> bool:
 
 
 def unknown_broker_config(name: str, value: str | None) -> InvalidConfig:
-    hint = suggestion(name, [*broker_definitions(), *authorizer_definitions()])
+    hint = suggestion(name, [*broker_definitions(), *authorizer_definitions(), *own_definitions()])
     what = hint or "The names are those of Kafka 4.3's broker settings."
     shown = "[hidden]" if "password" in name or "secret" in name else value
     return InvalidConfig(f"Unknown broker config name: {name} (value {shown}). {what}", name, value)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.shards import Needs as ShardsNeeds
     from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime
+    from moldau.groups.state import ShardState
 
     class Needs(ShardsNeeds, HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime, Protocol):
         """What this file may touch."""
@@ -82,6 +83,11 @@ class GroupCoordinator:
 
     def shard_indexes(self) -> list[int]:
         return self._shards.indexes
+
+    @property
+    def states(self) -> list[ShardState]:
+        """What the active shards know, for metrics: to be read only."""
+        return [shard.state.state for shard in self._shards]
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Leadership of the offsets topic may have changed, topics that groups read, and settings."""

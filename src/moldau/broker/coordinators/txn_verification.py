@@ -202,6 +202,7 @@ def verify_produce(
         call.connection.pause_dispatch()
         kept_bytes = sum(len(each or b"") for _, partitions in request.topics for _, each in partitions)
         call.connection.hold_memory(kept_bytes)
+        call.waits_since(broker.clock.monotonic_ms())
         request = request._replace(
             topics=[
                 (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from moldau.broker.broker import Broker
 from moldau.broker.config import BrokerConfig, Endpoint, topic_settings_for
@@ -52,6 +53,9 @@ from moldau.net import UNLIMITED, ConnectionLimits, ListenerLimits, LoopTimers, 
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 from moldau.seams.network import Listener, Network
 from moldau.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from moldau.broker.metrics.watching import Watching
 
 _log = logging.getLogger(__name__)
 _DRAIN_MS = 2_000
@@ -102,6 +106,9 @@ class Node:
         self._metadata_threads: ThreadPoolExecutor | None = None
         self._is_publishing = False
         self._has_failed = False
+        self._watching: Watching | None = None
+        # Where a start or a stop is, in words: `serving` in between.
+        self.phase = "new"
         # Called when this node cannot go on, because the disk of its metadata failed, or the last of its log dirs: stop
         # the process at once, as Kafka does. Nothing it would answer from then on could be relied upon.
         self.on_failure: Callable[[Exception], None] | None = None
@@ -120,19 +127,44 @@ class Node:
     async def start(self) -> None:
         """Return when clients may connect. If it fails, everything is closed again."""
         try:
+            await self._begin_watching()
             await self._start()
+            self._enter("serving")
         except BaseException:
             await self._close()
             raise
 
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Where metrics and health are served, if they are."""
+        return None if self._watching is None else self._watching.address
+
+    async def _begin_watching(self) -> None:
+        from moldau.broker.config.http import http_address
+
+        address = http_address(self.config.get_str("moldau.http.listener"))
+        if address is not None:
+            from moldau.broker.metrics.watching import Watching
+
+            self._watching = Watching(asyncio.get_running_loop(), self.clock.monotonic_ms)
+            await self._watching.start(*address)
+
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+        _log.info("node %d: %s", self.config.node_id, phase)
+        if self._watching is not None:
+            self._watching.phase = phase
+
     async def _start(self) -> None:
         config = self.config
+        self._enter("opening log dirs")
         network = self._begin()
         self._logs = logs = self._log_manager()
         self._open_dirs(logs)
         self.broker = broker = self._new_broker(logs, network)
         self._security = NodeSecurity(broker)
         broker.to_brokers, broker.to_controllers = self._security.to_brokers(), self._security.to_controllers()
+        self._enter("looking for the cluster")
         await self._identify()
         metadata = broker.metadata_log = self._quorum()
         metadata.open()
@@ -143,9 +175,14 @@ class Node:
         metadata.on_failure.append(self._fail)
         if metadata.is_leader:
             broker.controller.on_leader_change(config.node_id, metadata.epoch)
+        if self._watching is not None:
+            self._watching.watch(broker, self._dispatchers, self._listeners)
+            metadata.on_leader_change.append(self._watching.elections.on_leader_change)
+        self._enter("catching up with the quorum")
         metadata.start()
         self._dispatchers["controller"].open()
         await metadata.wait_until_caught_up()
+        self._enter("opening and recovering logs")
         await self._open_logs(logs)
         previous_epoch = clean_shutdown_epoch(logs, metadata.committed.brokers.get(config.node_id))
         broker.replicas = ReplicaManager(broker)
@@ -160,6 +197,7 @@ class Node:
                 lambda: register_controller(broker, self._controller_endpoints()),
             )
         if config.is_broker:
+            self._enter("registering with the controller")
             self._lifecycle = BrokerLifecycle(broker, endpoints, previous_epoch)
             self._lifecycle.on_failure = self._fail
             await self._lifecycle.start()
@@ -377,6 +415,8 @@ class Node:
         """This node cannot go on; said once."""
         if not self._has_failed:
             self._has_failed = True
+            if self._watching is not None:
+                self._watching.failure = str(error)
             if self.on_failure is not None:
                 self.on_failure(error)
 
@@ -391,6 +431,7 @@ class Node:
 
     async def stop(self) -> None:
         """Shut down cleanly: leaderships move away first, and the next start needs no recovery."""
+        self._enter("stopping")
         if self._lifecycle is not None:
             await self._lifecycle.shut_down()
         await self._close(is_clean=True)
@@ -416,6 +457,8 @@ class Node:
         for threads in (self._threads, self._metadata_threads):
             if threads is not None:
                 threads.shutdown()
+        if self._watching is not None:
+            await self._watching.stop()
 
     async def _close_broker(self, broker: Broker, is_clean: bool) -> None:
         if self._registering is not None:

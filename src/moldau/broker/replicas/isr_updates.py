@@ -48,6 +48,7 @@ class IsrUpdates:
         self._refused: dict[Key, tuple[float, ClusterImage]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
+        self.expansions = self.shrinkages = 0  # that were committed
 
     # -- when to ask
 
@@ -174,6 +175,9 @@ class IsrUpdates:
             if lead.pending is None:
                 self._refused[partition.key] = (self._broker.clock.monotonic_ms() + _REFUSED_MS, self._broker.image)
             return again
+        grown = len(answer.isr) - len(lead.isr)
+        self.expansions += grown > 0
+        self.shrinkages += grown < 0
         if lead.on_committed(change, answer.isr, answer.leader_epoch, answer.partition_epoch):
             partition.advance_high_watermark()
             # Also without progress: an append may be waiting for a replica that is no longer in sync.

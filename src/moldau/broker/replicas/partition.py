@@ -48,6 +48,10 @@ class Partition:
 
     __slots__ = (
         "_context",
+        "_led_from",
+        "_led_records",
+        "bytes_in",
+        "bytes_out",
         "generation",
         "image",
         "index",
@@ -56,6 +60,8 @@ class Partition:
         "lead",
         "leader_epoch",
         "log",
+        "replication_bytes_in",
+        "replication_bytes_out",
         "settings",
         "topic",
         "topic_id",
@@ -81,6 +87,11 @@ class Partition:
         self.generation = 0
         self.is_leader = False
         self.leader_epoch = -1
+        # What passed here, for those who watch: as leader, to and from clients; and to and from other replicas.
+        self.bytes_in = self.bytes_out = 0
+        self.replication_bytes_in = self.replication_bytes_out = 0
+        self._led_records = 0  # appended in former times as leader
+        self._led_from = 0  # where the log ended when this time began
         # Only while leading, and only if there are followers.
         self.lead: LeaderState | None = None
         self.become(image)
@@ -91,6 +102,7 @@ class Partition:
     def become(self, image: PartitionImage) -> None:
         """Take the role the image gives this replica."""
         is_leader = image.leader == self._context.node_id and self._context.may_lead()
+        self._count_records(is_leader)
         if is_leader != self.is_leader or image.leader_epoch != self.leader_epoch:
             self._next_generation()
         self.image = image
@@ -107,6 +119,17 @@ class Partition:
         if self.log.needs_flush:
             self._context.flush_soon(self)
         self.advance_high_watermark()
+
+    def _count_records(self, is_leader: bool) -> None:
+        """A leader's log only grows: what it appended needs no counter, just where it began."""
+        self._led_records = self.records_in
+        if is_leader:
+            self._led_from = self.log.log_end_offset
+
+    @property
+    def records_in(self) -> int:
+        """How many records were appended here as leader, as far as offsets tell."""
+        return self._led_records + (self.log.log_end_offset - self._led_from if self.is_leader else 0)
 
     def _count_followers(self, image: PartitionImage) -> None:
         context = self._context
@@ -129,6 +152,7 @@ class Partition:
     def retire(self) -> None:
         """The replica is gone: deleted, or moved to other brokers."""
         self._next_generation()
+        self._count_records(False)
         self.is_leader = False
         self.lead = None
 
@@ -147,6 +171,7 @@ class Partition:
         appended = log.append_as_leader(
             batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )
+        self.bytes_in += len(batches)
         needs_flush = log.needs_flush
         if needs_flush:
             self._context.flush_soon(self)
@@ -200,6 +225,7 @@ class Partition:
         log = self.log
         if records:
             log.append_as_follower(records, leader_epoch)
+            self.replication_bytes_in += len(records)
         before = log.high_watermark
         offset = follower_high_watermark(before, high_watermark, log.log_end_offset)
         if offset != before:

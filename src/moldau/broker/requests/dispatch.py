@@ -21,6 +21,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.calls import PLAINTEXT, Call, Session
+from moldau.broker.request_times import SAMPLED_MASK, RequestTimes
 from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDED, carry_out
 from moldau.broker.requests.refusals import refusal_of
@@ -47,6 +48,7 @@ _log = logging.getLogger(__name__)
 _FLEXIBLE = 2  # the request header of flexible versions
 _LONG = 5_000
 _EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
+_READ_BY_HAND = ("Produce", "Fetch")
 _OURS = 3  # references: its owner's, ours, and that of the call that counts them
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
@@ -57,11 +59,27 @@ class Dispatcher:
     def __init__(self, broker: Needs, kind: ListenerKind = "broker") -> None:
         self._broker = broker
         self._kind = kind
-        self._served = served_on(kind)
+        self._served = self._counted(served_on(kind))
         # A node of its own is always the active controller; controllers themselves do not forward.
         self._forwarded = FORWARDED if kind == "broker" and not broker.config.standalone else frozenset()
         self._running: set[asyncio.Task[None]] = set()
         self._waiting: list[Connection] | None = []
+
+    def _counted(self, served: dict[int, ServedApi]) -> dict[int, tuple[ServedApi, RequestTimes]]:
+        """With counters of our own: a process may have several nodes, and each counts for itself."""
+        slow_ms = self._broker.config.get_int("moldau.slow.request.ms")
+        counted = {}
+        for key, each in served.items():
+            name = each.api.name
+            times = RequestTimes(name, self._broker.clock.monotonic_ms, is_sampled=name in _READ_BY_HAND)
+            times.slow_ms = slow_ms
+            counted[key] = each, times
+        return counted
+
+    @property
+    def times(self) -> list[RequestTimes]:
+        """Of every API, asked for or not."""
+        return [times for _, times in self._served.values()]
 
     def open(self) -> None:
         """The broker is ready: take the requests of those who connected while it started."""
@@ -92,10 +110,11 @@ class Dispatcher:
     def on_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:
             api_key, version, correlation_id = peek_api(frame)
-            served = self._served.get(api_key)
-            if served is None:
+            found = self._served.get(api_key)
+            if found is None:
                 slot.close(f"API key {api_key} is not served")
                 return
+            served, times = found
             api = served.api
             first, last = api.versions  # `in` would be a call
             if not first <= version <= last:
@@ -104,17 +123,25 @@ class Dispatcher:
                 self._unsupported(served, version, correlation_id, connection, slot)
                 return
             client_id, position = decode_client_id(frame, api.request_header_version(version) == _FLEXIBLE)
-            call = Call(api, version, correlation_id, client_id, connection, slot)
+            count = times.requests
+            times.requests = count + 1
+            call = Call(api, version, correlation_id, client_id, connection, slot, times)
             handle = served.handle or served.load()
             if self._broker.quotas.is_active and self._kind == "broker" and api.key not in _EXEMPT:
                 from moldau.broker.quotas.meter import Meter
 
                 call.meter = Meter(self._broker.quotas, self._broker.clock, call)
             if served.takes_frame:
-                handle(self._broker, call, frame, position)
+                if count & SAMPLED_MASK:
+                    handle(self._broker, call, frame, position)
+                else:
+                    times.begin(call)
+                    handle(self._broker, call, frame, position)
+                    times.handled(call)
                 if call.meter is not None:
                     call.meter.returned()
                 return
+            times.begin(call)
             if len(frame) > _LARGE_BYTES:
                 data = bytes(frame)
                 self._broker.go_on(call, self._take_large(handle, call, data, position), len(data))
@@ -134,7 +161,9 @@ class Dispatcher:
             call.meter.returned()
         if isinstance(response, Message):
             self._respond(call, request, response)
-        elif response is not None:
+            return
+        times.handled(call)
+        if response is not None:
             # It needs time: nothing of the same connection may overtake it, as with Apache Kafka.
             connection.pause_dispatch()
             is_long = isinstance(response, asyncio.Future)
@@ -177,6 +206,8 @@ class Dispatcher:
         broker = self._broker
         async with broker.long_look:
             body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
+        if call.times is not None:
+            call.times.count_errors(response)
         call.respond_payload([body])
         await self._let_go(response)
 

@@ -62,7 +62,7 @@ async def carry_out(broker: Needs, call: Call, handle: Handle, request: Message,
     if isinstance(answer, bytes):
         if call.api.key in _MUTATIONS:
             _silence(broker, call, answer)
-        call.slot.complete([answer])
+        call.respond_frame(answer)
         return None
     return refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer
 

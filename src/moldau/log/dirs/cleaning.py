@@ -45,9 +45,16 @@ class Cleaning:
         self._running: dict[TopicPartition, ScheduledClean] = {}
         self._paused: set[TopicPartition] = set()
         self.checkpoint_due: set[str] = set()
+        # For those who watch.
+        self.finished_count = self.bytes_read = self.bytes_written = 0
+        self.dirty_ratio_max = 0.0  # when it was last looked
 
     def is_cleaning(self, key: TopicPartition) -> bool:
         return key in self._running
+
+    @property
+    def running_count(self) -> int:
+        return len(self._running)
 
     def stop(self, key: TopicPartition) -> None:
         """Whatever the cleaning makes is thrown away; it ends soon."""
@@ -88,6 +95,7 @@ class Cleaning:
     def _due_targets(self) -> list[LogToClean]:
         now_ms = self._context.clock.wall_ms()
         targets = []
+        self.dirty_ratio_max = 0.0
         for key, log in list(self._logs.items()):
             if not log.config.compact or log.is_offline:
                 continue
@@ -102,6 +110,7 @@ class Cleaning:
             except Exception as error:  # one bad log must not end the care for all others
                 self._leave_alone(log, error)
             else:
+                self.dirty_ratio_max = max(self.dirty_ratio_max, target.dirty_ratio)
                 if target.is_due:
                     targets.append(target)
         return targets
@@ -139,12 +148,15 @@ class Cleaning:
         clean = job.clean
         key = clean.log.topic_partition
         del self._running[key]
+        self.bytes_read += clean.stats.bytes_read
+        self.bytes_written += clean.stats.bytes_written
         if isinstance(clean.error, CleaningAborted | OSError):
             return
         if clean.error is not None:
             self._leave_alone(clean.log, clean.error)
             return
         self._dirs[clean.log.log_dir].cleaned_offsets[key] = clean.end_offset
+        self.finished_count += 1
         self.checkpoint_due.add(clean.log.log_dir)
 
     def checkpoint_jobs(self) -> list[CheckpointJob]:

@@ -128,8 +128,10 @@ def _handle(
     ):
         if not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            call.failed(code)
             call.respond_payload(encode_fetch_response(call.version, (), error_code=code))
             return None
+        call.waits_since(broker.clock.monotonic_ms())
         broker.metadata_log.fetch(call, request)
         return None
     now_ms = broker.clock.monotonic_ms()
@@ -137,6 +139,7 @@ def _handle(
         wanted = wanted_of(request)
     context = broker.fetch_sessions.open(request, wanted, uses_topic_ids=call.version >= _TOPIC_IDS, now_ms=now_ms)
     if isinstance(context, ErrorCode):
+        call.failed(context)
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
         return None
     follower = None
@@ -153,6 +156,7 @@ def _handle(
     if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
         fetch.respond()
     else:
+        call.waits_since(now_ms)
         broker.fetch_purgatory.watch(fetch, fetch.keys(), now_ms + request.max_wait_ms)
     if follower is not None:
         follower.tell()
@@ -301,9 +305,11 @@ class _Fetch:
                 is_answer = is_answer or result.diverging_epoch is not None or result.preferred_read_replica >= 0
             except PartitionUnavailable as error:
                 is_answer = True
+                self._call.failed(error.code)
                 result = self._unavailable(topic, wanted[0], error.code)
             except LogError as error:
                 is_answer = True
+                self._call.failed(error.code)
                 result = FetchedPartition(wanted[0], error.code)
             self.results.append((topic, result))
         self._left_bytes, self._total_bytes, self._is_answer = left, total, is_answer
@@ -374,7 +380,10 @@ class _Fetch:
         aborted = None
         if committed_only:
             aborted = [(each.producer_id, each.first_offset) for each in log.aborted_within(info, bound)]
-        if follower is not None:
+        if follower is None:
+            partition.bytes_out += info.length
+        else:
+            partition.replication_bytes_out += info.length
             follower.sent(partition, info.length)
         records = () if info.region is None else (info.region,)
         return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), info.length

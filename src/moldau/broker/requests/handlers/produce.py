@@ -223,6 +223,7 @@ def _append_batch(
     guard = None
     if verified and (known := verified.get((topic, index))) is not None:
         if known.error is not ErrorCode.NONE:
+            call.failed(known.error)
             return ProduceOutcome(index, known.error, error_message=known.message)
         guard = known.guard
     try:
@@ -232,8 +233,10 @@ def _append_batch(
             return None
         first_offset, last_offset, append_time = partition.append(batches or _EMPTY, _CLIENT, guard, 0, checked)
     except PartitionUnavailable as error:
+        call.failed(error.code)
         return ProduceOutcome(index, error.code, error_message=error.message)
     except LogError as error:
+        call.failed(error.code)
         return _refused(partition, error)
     appended.append((partition, last_offset + 1, log.needs_flush, partition.leader_epoch))
     return _outcome((index, 0, first_offset, append_time, log.log_start_offset, None, (), None))
@@ -305,8 +308,10 @@ async def _append_after_a_look(
             checked = await broker.loop.run_in_executor(broker.executor, work)
         partition = _find(broker, call, acks, topic, index)  # it may lead no more
     except PartitionUnavailable as error:
+        call.failed(error.code)
         return ProduceOutcome(index, error.code, error_message=error.message)
     if isinstance(checked, LogError):
+        call.failed(checked.code)
         return _refused(partition, checked)
     return _append_batch(broker, call, acks, topic, index, batches, verified, appended, checked)
 
@@ -327,14 +332,16 @@ def _answer(
         if len(appended) < len(told):
             call.slot.close("a Produce with acks=0 failed; closing is the only way to tell")
         else:
-            call.slot.complete_nothing()
+            call.respond_nothing()
     elif at_once and _are_acknowledged(appended, acks):
         call.respond_payload(
             [encode_produce_response(call.version, _by_topic(request, told), throttle_time_ms=call.settle())]
         )
     else:
         outcomes = _by_topic(request, told)
-        deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+        now_ms = broker.clock.monotonic_ms()
+        deadline_ms = now_ms + request.timeout_ms
+        call.waits_since(now_ms)
         delayed = _DelayedProduce(broker, call, acks, outcomes, appended)
         broker.produce_purgatory.watch(delayed, [partition.key for partition, *_ in appended], deadline_ms)
     for partition, *_ in appended:
@@ -419,6 +426,8 @@ class _DelayedProduce:
             elif self._acks == _ACKS_ALL and not partition.had_enough_replicas:
                 errors[partition.key] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if errors:
+            for error in errors.values():
+                self._call.failed(error)
             names = {partition.topic: partition.topic_id for partition, *_ in self._appended}
             self._outcomes = [
                 (
@@ -448,6 +457,7 @@ async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> N
 
 
 def _answer_all(call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
+    call.failed(code)
     if acks == 0:
         call.slot.close(f"a Produce with acks=0 failed with {code.name}; closing is the only way to tell")
         return

@@ -1,0 +1,228 @@
+"""`/metrics`, `/live`, `/ready` and `/status` of a broker under a client: valid for Prometheus, and true."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_prometheus
+
+from moldau.broker.config import InvalidConfig
+from moldau.broker.config.http import http_address
+from moldau.broker.metrics.partitions import NamedTopics
+from moldau.testing import Broker
+from tests.support.clients import create_topic, wait_for
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {
+        "moldau.http.listener": "0",
+        "offsets.topic.num.partitions": 1,
+        "auto.create.topics.enable": False,
+    }
+    with Broker(settings) as broker:
+        yield broker
+
+
+def get(broker: Broker, path: str, accept: str = "") -> tuple[int, str]:
+    address = broker.node.http_address
+    assert address is not None
+    request = urllib.request.Request(f"http://{address[0]}:{address[1]}{path}", headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def scrape(broker: Broker) -> Samples:
+    _, text = get(broker, "/metrics", "application/openmetrics-text; version=1.0.0")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in read_openmetrics(text)
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: Any) -> float:
+    return samples[name, frozenset((key, str(each)) for key, each in labels.items())]
+
+
+def send(broker: Broker, topic: str, values: list[bytes], **settings: Any) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+    for each in values:
+        producer.produce(topic, each)
+    assert producer.flush(20) == 0
+
+
+def commit(broker: Broker, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_both_formats_are_valid(broker: Broker) -> None:
+    _, older = get(broker, "/metrics")
+    _, openmetrics = get(broker, "/metrics", "application/openmetrics-text")
+    names = {family.name for family in read_prometheus(older)}
+    assert {"kafka_brokers", "kafka_server_replicamanager_underreplicatedpartitions"} <= names
+    assert len(names) == len(list(read_openmetrics(openmetrics)))
+
+
+def test_traffic_of_a_topic(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "counted", 1)
+    before = scrape(broker)
+    send(broker, topic, [b"x" * 100] * 20)
+    after = scrape(broker)
+    prefix = "kafka_server_brokertopicmetrics"
+    assert value(after, f"{prefix}_messagesin_total", topic=topic) == 20
+    assert value(after, f"{prefix}_messagesin_total") - value(before, f"{prefix}_messagesin_total") == 20
+    assert value(after, f"{prefix}_bytesin_total", topic=topic) > 2000
+    assert value(after, f"{prefix}_bytesout_total", topic=topic) == 0
+    assert value(after, "kafka_topic_partition_current_offset", topic=topic, partition=0) == 20
+    assert value(after, "kafka_log_log_size", topic=topic, partition=0) > 2000
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert len(consumer.consume(20, 20)) == 20
+    consumer.close()
+    assert value(scrape(broker), f"{prefix}_bytesout_total", topic=topic) > 2000
+
+
+def test_requests_are_counted_and_timed(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "asked", 1)
+    labels = {"request": "Produce", "listener_kind": "broker"}
+    name = "kafka_network_requestmetrics_requests_total"
+    before = scrape(broker).get((name, frozenset(labels.items())), 0)
+    for _ in range(40):
+        send(broker, topic, [b"one"])
+    after = scrape(broker)
+    assert value(after, name, **labels) - before == 40
+    timed = value(after, "moldau_request_seconds_count", **labels)
+    assert abs(timed - value(after, name, **labels)) <= 16  # of those answered at once, one in sixteen stands for all
+    assert value(after, "moldau_request_seconds_sum", **labels) > 0
+    assert value(after, "kafka_network_requestmetrics_localtimems_sum", **labels) > 0
+
+
+def test_a_fetch_that_waits_is_told_as_waiting(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "waited-for", 1)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused", "fetch.wait.max.ms": 50})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    labels = {"request": "Fetch", "listener_kind": "broker"}
+
+    def remote_ms() -> float:
+        consumer.poll(0.1)
+        return scrape(broker).get(("kafka_network_requestmetrics_remotetimems_sum", frozenset(labels.items())), 0.0)
+
+    start = remote_ms()
+    wait_for(lambda: remote_ms() >= start + 100, "fetches that waited")
+    consumer.close()
+    assert value(scrape(broker), "moldau_purgatory_expired_total", delayedoperation="Fetch") > 0
+
+
+def test_errors_by_code(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 1000})
+    producer.produce("there-is-no-such-topic", b"x")
+    producer.flush(20)
+    labels = {"request": "Metadata", "listener_kind": "broker", "error": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert value(scrape(broker), "kafka_network_requestmetrics_errors_total", **labels) > 0
+
+
+def test_lag_in_records_and_seconds(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "read-late", 1)
+    send(broker, topic, [b"%d" % each for each in range(10)], **{"linger.ms": 0, "batch.num.messages": 1})
+    commit(broker, "late", topic, 7)
+    place = {"consumergroup": "late", "topic": topic, "partition": 0}
+
+    def seconds() -> float:
+        return value(scrape(broker), "kafka_consumergroup_lag_seconds", **place)
+
+    samples = scrape(broker)
+    assert value(samples, "kafka_consumergroup_current_offset", **place) == 7
+    assert value(samples, "kafka_consumergroup_lag", **place) == 3
+    assert value(samples, "kafka_consumergroup_lag_sum", consumergroup="late", topic=topic) == 3
+    first, since = seconds(), time.monotonic()
+    wait_for(lambda: seconds() >= first + 0.2, "the record to age")
+    assert time.monotonic() - since >= 0.15
+    commit(broker, "late", topic, 10)
+    assert value(scrape(broker), "kafka_consumergroup_lag", **place) == 0
+    assert seconds() == 0
+
+
+def test_series_are_bounded() -> None:
+    limits = {"moldau.http.listener": "0", "moldau.metrics.topics.max": 4, "moldau.metrics.groups.max": 2}
+    with Broker(limits) as broker:
+        _see_bounds(broker)
+
+
+def _see_bounds(broker: Broker) -> None:
+    topics = [create_topic(broker.bootstrap_servers, f"one-of-many-{each}", 1) for each in range(6)]
+    for topic in topics:
+        send(broker, topic, [b"x"])
+    for each in range(4):
+        commit(broker, f"group-{each}", topics[0], 1)
+    samples = scrape(broker)
+    named = {dict(labels)["topic"] for name, labels in samples if name.endswith("messagesin_total") and labels}
+    assert len(named) == 5
+    assert "_other" in named
+    total = value(samples, "kafka_server_brokertopicmetrics_messagesin_total")
+    by_topic = [value(samples, "kafka_server_brokertopicmetrics_messagesin_total", topic=each) for each in named]
+    assert sum(by_topic) == total
+    groups = {dict(labels)["consumergroup"] for name, labels in samples if name == "kafka_consumergroup_members"}
+    assert len(groups) == 2
+
+
+def test_a_topic_keeps_its_place() -> None:
+    named = NamedTopics()
+    assert named.choose(["b", "c"], 2) == {"b", "c"}
+    assert named.choose(["a", "b", "c"], 2) == {"b", "c"}
+    assert named.choose(["a", "c"], 2) == {"a", "c"}
+
+
+def test_live_ready_and_status(broker: Broker) -> None:
+    assert get(broker, "/live") == (200, "ok\n")
+    assert get(broker, "/ready") == (200, "ok\n")
+    code, text = get(broker, "/status")
+    told = json.loads(text)
+    assert code == 200
+    assert (told["ready"], told["phase"], told["node_id"]) == (True, "serving", 1)
+    assert told["cluster_id"] == broker.node.broker.cluster_id
+    assert told["listeners"]["PLAINTEXT"] == broker.bootstrap_servers
+    assert get(broker, "/")[0] == 404
+
+
+def test_a_node_that_starts_or_failed_is_not_ready(broker: Broker) -> None:
+    watching = broker.node._watching
+    assert watching is not None
+    watching.phase = "opening and recovering logs"
+    try:
+        assert get(broker, "/ready") == (503, "opening and recovering logs\n")
+        assert get(broker, "/live") == (200, "ok\n")
+        assert json.loads(get(broker, "/status")[1])["ready"] is False
+        assert value(scrape(broker), "moldau_ready") == 0
+        watching.failure = "the disk is gone"
+        assert get(broker, "/live") == (503, "the disk is gone\n")
+    finally:
+        watching.phase, watching.failure = "serving", None
+
+
+def test_where_it_listens() -> None:
+    assert http_address("") is None
+    assert http_address("9404") == ("127.0.0.1", 9404)
+    assert http_address("0.0.0.0:9404") == ("0.0.0.0", 9404)
+    assert http_address("[::1]:9404") == ("::1", 9404)
+    for wrong in ("host", "host:", "host:x", "host:99999"):
+        with pytest.raises(InvalidConfig, match="HOST:PORT"):
+            http_address(wrong)
+
+
+def test_nothing_listens_unless_asked_to(moldau_shared_broker: Broker) -> None:
+    assert moldau_shared_broker.node.http_address is None
