@@ -3,10 +3,9 @@
 import math
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 
 from moldau.metrics import OPENMETRICS, PROMETHEUS, Histogram, Page
+from tests.support.exposition import read_openmetrics, read_prometheus
 
 READERS = {OPENMETRICS: read_openmetrics, PROMETHEUS: read_prometheus}
 ODD = 'quo"te \\ back\nline'

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as read_prometheus
 
 from moldau.broker.config import InvalidConfig
 from moldau.broker.config.http import http_address
 from moldau.broker.metrics.partitions import NamedTopics
 from moldau.testing import Broker
+from moldau.testing.settings import Settings
 from tests.support.clients import create_topic, wait_for
+from tests.support.exposition import read_openmetrics, read_prometheus
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    settings = {
+    settings: Settings = {
         "moldau.http.listener": "0",
         "offsets.topic.num.partitions": 1,
         "auto.create.topics.enable": False,
@@ -158,7 +158,7 @@ def test_lag_in_records_and_seconds(broker: Broker) -> None:
 
 
 def test_series_are_bounded() -> None:
-    limits = {"moldau.http.listener": "0", "moldau.metrics.topics.max": 4, "moldau.metrics.groups.max": 2}
+    limits: Settings = {"moldau.http.listener": "0", "moldau.metrics.topics.max": 4, "moldau.metrics.groups.max": 2}
     with Broker(limits) as broker:
         _see_bounds(broker)
 
