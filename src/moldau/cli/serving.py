@@ -73,18 +73,24 @@ def serve(arguments: ServeArguments) -> int:
     """Run a broker; the exit status."""
     from moldau.broker.config import InvalidConfig
 
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
     try:
         loaded = _load(arguments)
+        output = _set_up_log(loaded, is_verbose=arguments.verbose)
     except InvalidConfig as error:
         return _fail(error, 2)
     except OSError as error:
         return _fail(f"cannot read {arguments.config}: {error.strerror}", 2)
-    return _run(loaded, until_stdin_closes=arguments.until_stdin_closes)
+    return _run(loaded, output, until_stdin_closes=arguments.until_stdin_closes)
+
+
+def _set_up_log(config: BrokerConfig, *, is_verbose: bool) -> logging.Handler:
+    from moldau.broker.node.log_output import set_up
+
+    return set_up(
+        level=logging.DEBUG if is_verbose else logging.WARNING,
+        levels=config.get_list("moldau.log.levels"),
+        is_json=config.get_str("moldau.log.format") == "json",
+    )
 
 
 def _fail(reason: object, status: int) -> int:
@@ -128,20 +134,22 @@ def _load(arguments: ServeArguments) -> BrokerConfig:
     return load_broker_config(settings, arguments.overrides)
 
 
-def _run(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
+def _run(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool) -> int:
     from moldau.net import new_event_loop
 
     _raise_descriptor_limit()
     gc.disable()  # until the node is up, see below
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config, until_stdin_closes=until_stdin_closes))
+        return runner.run(_serve(config, output, until_stdin_closes=until_stdin_closes))
 
 
-async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
+async def _serve(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool) -> int:
     from moldau.broker.config import InvalidConfig
     from moldau.broker.node.identity import WrongDirectory
+    from moldau.broker.node.log_output import announce
     from moldau.broker.node.node import Node
     from moldau.broker.node.registration import RegistrationRefused
+    from moldau.broker.node.systemd import Notifier
     from moldau.broker.quorum.errors import LostHistory
     from moldau.broker.quorum.recovery_point import CorruptMetadata
     from moldau.cli.collector import collect_in_time
@@ -162,9 +170,13 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stop)
     node = Node(config)
     node.on_failure = _halt
+    systemd = Notifier()
+    telling = loop.create_task(systemd.while_starting(lambda: node.phase)) if systemd.is_wanted else None
     starting = loop.create_task(node.start())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if telling is not None:
+        telling.cancel()
     if not starting.done():  # it may wait for a quorum that does not come
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
@@ -182,12 +194,15 @@ async def _serve(config: BrokerConfig, *, until_stdin_closes: bool) -> int:
         return _fail(error, 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
-    print(_introduction(node), file=sys.stderr)
+    announce(output, _introduction(node))
     for host, port in node.client_addresses:
         print(f"ready {host}:{port}", flush=True)
-    collecting = loop.create_task(collect_in_time(loop))
+    systemd.tell("READY=1", f"STATUS={_introduction(node)}")
+    meanwhile = [loop.create_task(collect_in_time(loop)), loop.create_task(systemd.while_serving())]
     await stopping
-    collecting.cancel()
+    systemd.tell("STOPPING=1")
+    for task in meanwhile:
+        task.cancel()
     await node.stop()
     return 0
 
