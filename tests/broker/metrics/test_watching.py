@@ -1,7 +1,6 @@
 """`/metrics`, `/live`, `/ready` and `/status` of a broker under a client: valid for Prometheus, and true."""
 
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -149,9 +148,8 @@ def test_lag_in_records_and_seconds(broker: Broker) -> None:
     assert value(samples, "kafka_consumergroup_current_offset", **place) == 7
     assert value(samples, "kafka_consumergroup_lag", **place) == 3
     assert value(samples, "kafka_consumergroup_lag_sum", consumergroup="late", topic=topic) == 3
-    first, since = seconds(), time.monotonic()
+    first = seconds()
     wait_for(lambda: seconds() >= first + 0.2, "the record to age")
-    assert time.monotonic() - since >= 0.15
     commit(broker, "late", topic, 10)
     assert value(scrape(broker), "kafka_consumergroup_lag", **place) == 0
     assert seconds() == 0

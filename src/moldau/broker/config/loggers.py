@@ -14,7 +14,7 @@ from moldau.controller.errors import ApiError
 from moldau.wire import ErrorCode
 
 ROOT = "root"
-_LEVELS = {
+LEVELS = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
     "INFO": logging.INFO,
@@ -28,7 +28,7 @@ _OURS = "moldau"
 def levels() -> dict[str, str]:
     """Every logger's level, by name."""
     names = [name for name in logging.root.manager.loggerDict if name == _OURS or name.startswith(_OURS + ".")]
-    return {name: _level_name(_logger(name).getEffectiveLevel()) for name in sorted([ROOT, *names])}
+    return {name: level_name(_logger(name).getEffectiveLevel()) for name in sorted([ROOT, *names])}
 
 
 def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
@@ -39,7 +39,7 @@ def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
     if validate_only:
         return
     for name, operation, value in changes:
-        _logger(name).setLevel(logging.NOTSET if operation == Operation.DELETE else _LEVELS[value or ""])
+        _logger(name).setLevel(logging.NOTSET if operation == Operation.DELETE else LEVELS[value or ""])
 
 
 def _check(change: Change, known: dict[str, str]) -> None:
@@ -52,11 +52,11 @@ def _check(change: Change, known: dict[str, str]) -> None:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     if operation == Operation.DELETE and name == ROOT:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
-    if operation == Operation.SET and value not in _LEVELS:
+    if operation == Operation.SET and value not in LEVELS:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
             f"Cannot set the log level of {name} to {value} as it is not a supported log level. "
-            f"Valid log levels are {', '.join(sorted(_LEVELS))}",
+            f"Valid log levels are {', '.join(sorted(LEVELS))}",
         )
 
 
@@ -64,6 +64,6 @@ def _logger(name: str) -> logging.Logger:
     return logging.getLogger() if name == ROOT else logging.getLogger(name)
 
 
-def _level_name(level: int) -> str:
+def level_name(level: int) -> str:
     """The most talkative of Kafka's levels that is let through."""
-    return next((name for name, number in _LEVELS.items() if level <= number), "FATAL")
+    return next((name for name, number in LEVELS.items() if level <= number), "FATAL")
