@@ -69,7 +69,7 @@ def test_serve_says_when_it_is_ready_and_when_it_stops(
     monkeypatch.setenv("NOTIFY_SOCKET", heard.getsockname())
     process = spawn_serve("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     read_ready(process)
-    said = []
+    said: list[bytes] = []
     while not said or not said[-1].startswith(b"READY=1"):
         said.append(heard.recv(1000))
     assert said[0].startswith(b"STATUS=")
