@@ -1,11 +1,14 @@
-"""Moldau inside a test: an in-process broker or cluster, and the broker's pytest fixture.
+"""Moldau inside a test: an in-process broker or cluster, what can go wrong with them, and pytest fixtures.
 
-`Broker` runs on a thread of its own, `AsyncBroker` in your event loop; the `moldau_broker` fixture comes with the
-package and needs no import.
+`Broker` and `Cluster` run on a thread of their own, `AsyncBroker` and `AsyncCluster` in your event loop; the fixtures
+(`moldau_broker` and more, see `pytest_plugin`) come with the package and need no import.
 """
 
 from moldau.testing.broker import AsyncBroker, Broker
 from moldau.testing.cluster import AsyncCluster, Cluster
+from moldau.testing.faults import Faults
+from moldau.testing.records import Received
 from moldau.testing.security import Security
+from moldau.testing.topics import Topic
 
-__all__ = ["AsyncBroker", "AsyncCluster", "Broker", "Cluster", "Security"]
+__all__ = ["AsyncBroker", "AsyncCluster", "Broker", "Cluster", "Faults", "Received", "Security", "Topic"]

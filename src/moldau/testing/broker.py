@@ -1,6 +1,6 @@
 """A broker inside this process, for tests: up in tens of milliseconds, gone without a trace.
 
-    with Broker() as broker:
+    with Broker(topics={"orders": 3}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 It is the very broker that `moldau serve` runs, on a thread and an event loop of its own, with a temporary data folder
@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from moldau.testing.faults import Faults
 from moldau.testing.loop_thread import LoopThread
 from moldau.testing.settings import Settings, as_texts
+from moldau.testing.topics import Topics, as_topics, create_topics
 
 if TYPE_CHECKING:
     from moldau.broker.node.node import Node
+    from moldau.testing.records import Bytes, Received
     from moldau.testing.security import Secrets, Security
 
 # Tests want a new consumer group to read at once, not three seconds later, and few partitions to open.
@@ -40,68 +44,94 @@ class AsyncBroker:
         *,
         data_dir: str | None = None,
         port: int = 0,
+        topics: Topics | None = None,
         security: Security | None = None,
     ) -> None:
-        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not. `security` says
-        how clients get in; `client_settings` is what they need."""
+        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not; `topics` are
+        there from the start. `security` says how clients get in; `client_settings` is what they need."""
         self._settings = as_texts(settings)
+        self._data_dir = data_dir
+        self._port = port
+        self._topics = as_topics(topics)
         self._security = security
         self._secrets: Secrets | None = None
         self._secrets_dir: str | None = None
-        self._data_dir = data_dir
-        self._port = port
         self._temporary: str | None = None
+        self._is_running = False
+        self.faults = Faults()
         self.node: Node
 
     @property
     def bootstrap_servers(self) -> str:
-        host, port = next(iter(self.node.addresses.values()))
+        host, port = self.node.client_addresses[0]
         return f"{host}:{port}"
-
-    @property
-    def data_dir(self) -> str:
-        return self.node.config.log_dirs[0]
-
-    async def start(self) -> Self:
-        from moldau.broker.config import load_broker_config, standalone_settings
-        from moldau.broker.node.node import Node
-        from moldau.seams import RealDisk
-        from moldau.testing.throwaway_disk import ThrowawayDisk
-
-        data_dir = self._data_dir
-        if data_dir is None:
-            data_dir = self._temporary = tempfile.mkdtemp(prefix="moldau-")
-        settings = standalone_settings("127.0.0.1", self._port, data_dir) | _DEFAULTS
-        try:
-            if self._security is not None:
-                settings |= self._secure(self._security)
-            disk = RealDisk() if self._temporary is None else ThrowawayDisk()
-            config = load_broker_config(settings | self._settings)
-            if self._secrets is not None:
-                self._secrets.format(config, disk)
-            self.node = Node(config, disk=disk)
-            await self.node.start()
-        except BaseException:
-            self._remove_temporary()
-            raise
-        return self
-
-    async def stop(self) -> None:
-        try:
-            await self.node.stop()
-        finally:
-            self._remove_temporary()
 
     def client_settings(self, user: str | None = None) -> dict[str, Any]:
         """What confluent-kafka needs to get in as that user (the first, if none is named)."""
         settings: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers}
         return settings | (self._secrets.client_settings(user) if self._secrets is not None else {})
 
+    @property
+    def data_dir(self) -> str:
+        return self.node.config.log_dirs[0]
+
+    async def start(self) -> Self:
+        data_dir = self._data_dir
+        if data_dir is None:
+            data_dir = self._temporary = tempfile.mkdtemp(prefix="moldau-")
+        try:
+            await self._start(data_dir)
+            await create_topics(self.node, self._topics, replicas=1)
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def _start(self, data_dir: str) -> None:
+        from moldau.broker.config import load_broker_config, standalone_settings
+        from moldau.broker.node.node import Node
+        from moldau.testing.throwaway_disk import FillableDisk, ThrowawayDisk
+
+        settings = standalone_settings("127.0.0.1", self._port, data_dir) | _DEFAULTS
+        is_new = self._secrets is None
+        if self._security is not None:
+            settings |= self._secure(self._security)
+        disk = (FillableDisk if self._temporary is None else ThrowawayDisk)(self.faults)
+        config = load_broker_config(settings | self._settings)
+        if self._secrets is not None and is_new:
+            self._secrets.format(config, disk)
+        self.node = Node(config, disk=disk, wrap_network=self.faults.network)
+        await self.node.start()
+        self._is_running = True
+
+    async def restart(self, *, crash: bool = False) -> None:
+        """On the same port with the same data: after an orderly stop, or after a crash that flushed nothing."""
+        port, data_dir = self.node.client_addresses[0][1], self.data_dir
+        self._is_running = False
+        await (self.node.abort() if crash else self.node.stop())
+        self._port = port
+        await self._start(data_dir)
+
+    async def create_topics(self, topics: Topics) -> None:
+        """As `topics=` does, now."""
+        await create_topics(self.node, as_topics(topics), replicas=1)
+
+    async def stop(self) -> None:
+        """Stopping twice is fine."""
+        try:
+            if self._is_running:
+                self._is_running = False
+                self.faults.resume()
+                await self.node.stop()
+        finally:
+            self._remove_temporary()
+
     def _secure(self, security: Security) -> dict[str, str]:
         from moldau.testing.security import Secrets
 
-        self._secrets_dir = tempfile.mkdtemp(prefix="moldau-secrets-")
-        self._secrets = Secrets(security, Path(self._secrets_dir))
+        if self._secrets is None:  # after a restart they are the same
+            self._secrets_dir = tempfile.mkdtemp(prefix="moldau-secrets-")
+            self._secrets = Secrets(security, Path(self._secrets_dir))
         listener = {
             "listeners": f"{security.protocol}://127.0.0.1:{self._port}",
             "inter.broker.listener.name": security.protocol,
@@ -131,11 +161,13 @@ class Broker:
         *,
         data_dir: str | None = None,
         port: int = 0,
+        topics: Topics | None = None,
         security: Security | None = None,
     ) -> None:
-        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not. `security` says
-        how clients get in; `client_settings` is what they need."""
-        self._inner = AsyncBroker(settings, data_dir=data_dir, port=port, security=security)
+        """`settings` are server.properties; `data_dir` is kept afterwards, and a temporary one is not; `topics` are
+        there from the start: `{"orders": 3}` is partitions by name. `security` says how clients get in;
+        `client_settings` is what they need."""
+        self._inner = AsyncBroker(settings, data_dir=data_dir, port=port, topics=topics, security=security)
         self._thread = LoopThread("moldau-broker")
         self._is_running = False
 
@@ -143,13 +175,19 @@ class Broker:
     def bootstrap_servers(self) -> str:
         return self._inner.bootstrap_servers
 
+    def client_settings(self, user: str | None = None) -> dict[str, Any]:
+        """What confluent-kafka needs to get in as that user (the first, if none is named):
+        `Producer(broker.client_settings())`."""
+        return self._inner.client_settings(user)
+
     @property
     def data_dir(self) -> str:
         return self._inner.data_dir
 
-    def client_settings(self, user: str | None = None) -> dict[str, Any]:
-        """What confluent-kafka needs to get in as that user (the first, if none is named)."""
-        return self._inner.client_settings(user)
+    @property
+    def faults(self) -> Faults:
+        """Let things go wrong: see `moldau.testing.faults`."""
+        return self._inner.faults
 
     @property
     def node(self) -> Node:
@@ -167,6 +205,38 @@ class Broker:
             raise
         self._is_running = True
         return self
+
+    def restart(self, *, crash: bool = False) -> None:
+        """On the same port with the same data: after an orderly stop, or after a crash that flushed nothing."""
+        self._thread.run(self._inner.restart(crash=crash), _START_SECONDS_MAX * 2)
+
+    def create_topics(self, topics: Topics) -> None:
+        """As `topics=` does, now."""
+        self._thread.run(self._inner.create_topics(topics), _START_SECONDS_MAX)
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[Bytes],
+        *,
+        key: Bytes | Callable[[Bytes], Bytes] = None,
+        headers: dict[str, bytes] | None = None,
+        partition: int | None = None,
+        seconds: float = 20.0,
+    ) -> list[tuple[int, int]]:
+        """Send, and return (partition, offset) of each in order, once all are acknowledged."""
+        from moldau.testing.records import produce
+
+        return produce(
+            self.client_settings(), topic, values, key=key, headers=headers, partition=partition, seconds=seconds
+        )
+
+    def read(self, topic: str, count: int | None = None, *, seconds: float = 20.0) -> list[Received]:
+        """All records of a topic that are there now, by partition and offset; or, with `count`, the first that come, as
+        soon as there are so many. TimeoutError, with what came, if they do not."""
+        from moldau.testing.records import read
+
+        return read(self.client_settings(), topic, count, seconds=seconds)
 
     def stop(self) -> None:
         """Shut down cleanly. Stopping twice is fine."""

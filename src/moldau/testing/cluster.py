@@ -13,16 +13,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from moldau.testing.faults import Faults
 from moldau.testing.loop_thread import LoopThread
 from moldau.testing.ports import free_ports
 from moldau.testing.settings import Settings, as_texts
+from moldau.testing.topics import Topics, as_topics, create_topics
 
 if TYPE_CHECKING:
     from moldau.broker.node.node import Node
+    from moldau.testing.records import Bytes, Received
 
 T = TypeVar("T")
 
@@ -42,9 +45,19 @@ _START_SECONDS_MAX = 60
 class AsyncCluster:
     """The same inside a running event loop: `async with AsyncCluster(nodes=3) as cluster: …`."""
 
-    def __init__(self, nodes: int = 3, settings: Settings | None = None, *, data_dir: str | None = None) -> None:
-        """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not."""
+    def __init__(
+        self,
+        nodes: int = 3,
+        settings: Settings | None = None,
+        *,
+        data_dir: str | None = None,
+        topics: Topics | None = None,
+    ) -> None:
+        """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not;
+        `topics` are there from the start, with three replicas if there are three nodes."""
         self._count = nodes
+        self._topics = as_topics(topics)
+        self.faults: dict[int, Faults] = {}
         self._settings = as_texts(settings)
         self._is_temporary = data_dir is None
         self.data_dir = data_dir or ""  # a temporary one is made by `start`: who never starts leaves nothing behind
@@ -74,6 +87,7 @@ class AsyncCluster:
             self.settings[number] = each | _DEFAULTS | self._settings
         try:
             await asyncio.gather(*(self.start_node(number) for number in self.settings))
+            await self.create_topics(self._topics)
         except BaseException:
             await self.stop()
             raise
@@ -95,14 +109,18 @@ class AsyncCluster:
         )
         await self.start_node(number)
 
+    async def create_topics(self, topics: Topics) -> None:
+        """As `topics=` does, now."""
+        await create_topics(next(iter(self.nodes.values())), as_topics(topics), replicas=min(3, self._count))
+
     async def start_node(self, number: int) -> None:
         from moldau.broker.config import load_broker_config
         from moldau.broker.node.node import Node
-        from moldau.seams import RealDisk
-        from moldau.testing.throwaway_disk import ThrowawayDisk
+        from moldau.testing.throwaway_disk import FillableDisk, ThrowawayDisk
 
-        disk = ThrowawayDisk() if self._is_temporary else RealDisk()
-        node = Node(load_broker_config(self.settings[number]), disk=disk)
+        faults = self.faults.setdefault(number, Faults())
+        disk = (ThrowawayDisk if self._is_temporary else FillableDisk)(faults)
+        node = Node(load_broker_config(self.settings[number]), disk=disk, wrap_network=faults.network)
         await node.start()
         self.nodes[number] = node
 
@@ -118,6 +136,20 @@ class AsyncCluster:
         await self.stop_node(number)
         await self.start_node(number)
 
+    async def cut(self, *numbers: int) -> None:
+        """These nodes and all others no longer reach each other; clients reach both. The cut before is undone."""
+        ports = {number: self._ports(number) for number in self.settings}
+        for number, node in self.nodes.items():
+            others = [each for each in ports if (each in numbers) != (number in numbers)]
+            await self.faults[number].cut(node.broker.network, frozenset().union(*(ports[each] for each in others)))
+
+    async def heal(self) -> None:
+        """Everybody reaches everybody again."""
+        await self.cut()
+
+    def _ports(self, number: int) -> frozenset[int]:
+        return frozenset(int(each.rpartition(":")[2]) for each in self.settings[number]["listeners"].split(","))
+
     def controller_id(self) -> int | None:
         """The active controller, as far as any running node is it."""
         return next((number for number, node in self.nodes.items() if node.broker.controller.is_active), None)
@@ -125,6 +157,8 @@ class AsyncCluster:
     async def stop(self) -> None:
         """All at once: in an orderly way if the data is kept, quickly otherwise."""
         nodes, self.nodes = list(self.nodes.values()), {}
+        for faults in self.faults.values():
+            faults.resume()
         try:
             await asyncio.gather(*(node.abort() if self._is_temporary else node.stop() for node in nodes))
         finally:
@@ -143,13 +177,65 @@ class AsyncCluster:
 class Cluster:
     """A cluster on a thread of its own; use it as a context manager."""
 
-    def __init__(self, nodes: int = 3, settings: Settings | None = None, *, data_dir: str | None = None) -> None:
-        self.inner = AsyncCluster(nodes, settings, data_dir=data_dir)
+    def __init__(
+        self,
+        nodes: int = 3,
+        settings: Settings | None = None,
+        *,
+        data_dir: str | None = None,
+        topics: Topics | None = None,
+    ) -> None:
+        """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not;
+        `topics` are there from the start, with three replicas if there are three nodes."""
+        self.inner = AsyncCluster(nodes, settings, data_dir=data_dir, topics=topics)
         self._thread = LoopThread("moldau-cluster")
 
     @property
     def bootstrap_servers(self) -> str:
         return self.inner.bootstrap_servers
+
+    def client_settings(self) -> dict[str, Any]:
+        """What a client of librdkafka needs to know to connect."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def faults(self) -> dict[int, Faults]:
+        """Let things go wrong with a node, by its number: see `moldau.testing.faults`."""
+        return self.inner.faults
+
+    def create_topics(self, topics: Topics) -> None:
+        self.run(self.inner.create_topics(topics))
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[Bytes],
+        *,
+        key: Bytes | Callable[[Bytes], Bytes] = None,
+        headers: dict[str, bytes] | None = None,
+        partition: int | None = None,
+        seconds: float = 20.0,
+    ) -> list[tuple[int, int]]:
+        """Send, and return (partition, offset) of each in order, once all are acknowledged."""
+        from moldau.testing.records import produce
+
+        return produce(
+            self.client_settings(), topic, values, key=key, headers=headers, partition=partition, seconds=seconds
+        )
+
+    def read(self, topic: str, count: int | None = None, *, seconds: float = 20.0) -> list[Received]:
+        """See `Broker.read`."""
+        from moldau.testing.records import read
+
+        return read(self.client_settings(), topic, count, seconds=seconds)
+
+    def cut(self, *numbers: int) -> None:
+        """These nodes and all others no longer reach each other; clients reach both. The cut before is undone."""
+        self.run(self.inner.cut(*numbers))
+
+    def heal(self) -> None:
+        """Everybody reaches everybody again."""
+        self.run(self.inner.heal())
 
     def address(self, number: int) -> str:
         return self.inner.address(number)

@@ -1,22 +1,56 @@
-"""Pytest fixtures, found through the `pytest11` entry point. Importing this costs next to nothing: every run does."""
+"""Pytest fixtures, found through the `pytest11` entry point. Importing this costs next to nothing: every run does.
+
+    @pytest.mark.moldau(settings={"num.partitions": 3}, topics={"orders": 6})
+    def test_orders(moldau_broker): ...
+
+The marker says how the broker or cluster of a test is made; classes and modules can have it, too. With pytest-xdist
+every worker has brokers of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from moldau.testing import Broker
+    from moldau.testing import Broker, Cluster
+
+_NAME_MAX = 100
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "moldau(settings=None, topics=None, nodes=3): how the broker or cluster of this test is made"
+    )
+
+
+def _wanted(request: pytest.FixtureRequest, *known: str) -> dict[str, Any]:
+    """What markers say, the nearest last: a test's own settings are added to those of its class and module."""
+    wanted: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("moldau"))):
+        unknown = set(marker.kwargs) - {"settings", "topics", "nodes", "security"}
+        if marker.args or unknown:
+            what = f"{sorted(unknown)}" if unknown else f"{marker.args}"
+            raise pytest.UsageError(
+                f"@pytest.mark.moldau does not know {what}: use settings=, topics=, nodes=, security="
+            )
+        for key, value in marker.kwargs.items():
+            is_added = key == "settings" and wanted.get(key)
+            wanted[key] = {**wanted[key], **value} if is_added else value
+    return {key: value for key, value in wanted.items() if key in known}
 
 
 @pytest.fixture
-def moldau_broker() -> Iterator[Broker]:
+def moldau_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A fresh broker for this test: `moldau_broker.bootstrap_servers` is where it listens."""
     from moldau.testing import Broker
 
-    with Broker() as broker:
+    with Broker(**_wanted(request, "settings", "topics", "security")) as broker:
         yield broker
 
 
@@ -27,3 +61,34 @@ def moldau_shared_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def moldau_topic(moldau_shared_broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A fresh topic on the shared broker, named after the test."""
+    base = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:_NAME_MAX]
+    name = f"{base}-{uuid.uuid4().hex[:8]}"
+    moldau_shared_broker.create_topics([name])
+    return name
+
+
+@pytest.fixture
+def moldau_broker_factory() -> Iterator[Callable[..., Broker]]:
+    """Brokers as `Broker(…)` makes them, started, and stopped when the test ends."""
+    from moldau.testing import Broker
+
+    with ExitStack() as stack:
+
+        def make(settings: Any = None, **more: Any) -> Broker:
+            return stack.enter_context(Broker(settings, **more))
+
+        yield make
+
+
+@pytest.fixture
+def moldau_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A fresh cluster for this test, of three nodes unless the marker says `nodes=`."""
+    from moldau.testing import Cluster
+
+    with Cluster(**_wanted(request, "settings", "topics", "nodes")) as cluster:
+        yield cluster

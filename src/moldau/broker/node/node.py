@@ -80,13 +80,16 @@ class Node:
         disk: Disk | None = None,
         network: Network | None = None,
         executor: Executor | None = None,
+        wrap_network: Callable[[Network], Network] | None = None,
     ) -> None:
+        """`wrap_network` is what stands between this node and its network, for those who disturb it in tests."""
         self.config = config
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.disk = disk or RealDisk()
         self.broker: Broker
         self._network = network
+        self._wrap_network = wrap_network
         self._executor = executor
         self._limits = ConnectionLimits()
         _set_limits(self._limits, config)
@@ -219,6 +222,8 @@ class Node:
             self._network = RealNetwork(
                 clock=self.clock, settings=_net_settings(self.config), limits=self._limits, wheel=self._timers.wheel
             )
+        if self._wrap_network is not None:
+            self._network = self._wrap_network(self._network)
         return self._network
 
     def _log_manager(self) -> LogManager:
