@@ -39,7 +39,7 @@ from moldau.log.segment import (
     segment_name,
 )
 from moldau.log.segments import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from moldau.records import CorruptBatch, check_crc
+from moldau.records import BatchHeader, CorruptBatch, check_crc
 
 TEMPORARY_SUFFIX = ".tmp"
 _NAME_DIGITS = 20
@@ -103,6 +103,7 @@ class _Opening:
         segments = self._load_segments()
         self._snapshots = Snapshots(self._disk, self._folder, self._snapshot_offsets())
         epochs_known = self._load_epochs(segments)
+        self._check_txn_indexes(segments)
         if not clean:
             self._check_indexes(segments)
             self._stored_epochs = [entry for entry in self._epochs.entries if entry[1] >= recovery_point]
@@ -253,16 +254,23 @@ class _Opening:
                     segment.rebuild_indexes()
                 except CorruptRecord:
                     continue  # the scan below decides where the log ends
+
+    def _check_txn_indexes(self, segments: list[Segment]) -> None:
+        """Also after a clean shutdown: there are few, and readers could not go on with one that makes no sense."""
+        for index, segment in enumerate(segments):
             try:
                 _ = segment.txn_index.entries
             except CorruptIndex as error:
                 self._report.add(str(error))
-                self._rebuild_txn_index(segment, segments)
+                self._rebuild_txn_index(segment, segments[:index], segments[0].base_offset)
 
-    def _rebuild_txn_index(self, segment: Segment, segments: list[Segment]) -> None:
-        before = [other for other in segments if other.base_offset < segment.base_offset]
+    def _rebuild_txn_index(self, segment: Segment, before: list[Segment], log_start_offset: int) -> None:
+        """From the batches. Should one of them be damaged, whoever reads it will be told."""
+        state = self._producer_state(before, log_start_offset, segment.base_offset)
         segment.txn_index.reset()
-        self._recover_segment(segment, before, segments[0].base_offset)
+        with contextlib.suppress(CorruptBatch, CorruptRecord):
+            for _, header, batch in segment.batches():
+                _replay(segment, state, header, batch)
 
     def _recover(self, segments: list[Segment], recovery_point: int, log_start_offset: int) -> list[Segment]:
         """Check everything that may not have been flushed. The log ends at the first bad batch, or where a gap before
@@ -316,14 +324,7 @@ class _Opening:
                 last_offset = header.last_offset
                 self._recovered_to = header.next_offset
                 segment.index_batches([(position, header.size_bytes, header.last_offset, header.max_timestamp)])
-                completed = replay_batch(state, header, batch)
-                if completed is not None:
-                    if completed.aborted:
-                        stable = state.last_stable_offset_after(completed)
-                        segment.txn_index.append(
-                            AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                        )
-                    state.complete(completed)
+                _replay(segment, state, header, batch)
                 valid = position + header.size_bytes
         except (CorruptBatch, CorruptRecord):
             pass
@@ -382,6 +383,19 @@ class _Opening:
             expiration_ms=self._config.producer_id_expiration_ms,
         )
         return state
+
+
+def _replay(segment: Segment, state: ProducerState, header: BatchHeader, batch: memoryview) -> None:
+    """Put a batch of the segment into the state, and an aborted transaction that it ends into the segment's index."""
+    completed = replay_batch(state, header, batch)
+    if completed is None:
+        return
+    if completed.aborted:
+        stable = state.last_stable_offset_after(completed)
+        segment.txn_index.append(
+            AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        )
+    state.complete(completed)
 
 
 def _is_segment_file(name: str) -> bool:
