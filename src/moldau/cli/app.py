@@ -2,7 +2,22 @@
 
 import typer
 
-from moldau.cli import app_run, certs, cluster, consume, dlq, lag, pipeline, produce, relay, serve, topic, trace, user
+from moldau.cli import (
+    app_run,
+    certs,
+    cluster,
+    console,
+    consume,
+    dlq,
+    lag,
+    pipeline,
+    produce,
+    relay,
+    serve,
+    topic,
+    trace,
+    user,
+)
 from moldau.cli.format import format_node
 
 app = typer.Typer(
@@ -26,6 +41,8 @@ app.add_typer(certs.app, name="certs")
 app.command("lag")(lag.lag)
 app.command("trace")(trace.trace)
 app.command("relay")(relay.relay)
+app.command("console")(console.console)
+app.command("console-user")(console.console_user)
 
 
 def _show_version(wanted: bool) -> None:

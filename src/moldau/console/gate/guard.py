@@ -1,0 +1,243 @@
+"""The one gate before all routes: who asks, whether they may, whether the request is their own, and what is noted.
+
+A route is a `Door`; it says the role it takes and whether it changes anything. `Guarded` is what the router calls, for
+every route there is (a test walks them): it finds the session, checks host, role, read-only mode and the request's
+origin, calls the handler, turns failures into pages people can act on, notes changes, and adds the headers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from moldau.console.gate.headers import NOT_KEPT, SECURITY
+from moldau.console.gate.roles import Role
+from moldau.console.gate.sessions import COOKIE, Person, Session
+
+if TYPE_CHECKING:
+    from moldau.console.house import House
+
+log = logging.getLogger("moldau.console")
+
+_BODY_BYTES_MAX = 16 << 20
+_FIELDS_MAX = 200
+
+
+class Refusal(Exception):
+    """The request cannot be done; the text says why and what to do."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request, by somebody who may make it."""
+
+    request: Request
+    house: House
+    session: Session
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def person(self) -> Person:
+        return self.session.person
+
+    @property
+    def is_fragment(self) -> bool:
+        """A part of the page is wanted, not a page."""
+        headers = self.request.headers
+        return headers.get("hx-request") == "true" and "hx-history-restore-request" not in headers
+
+    def may(self, role: Role, *, change: bool = False) -> bool:
+        """Whether a button is worth showing."""
+        return self.person.role >= role and not (change and self.house.settings.is_read_only)
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        text = self.query(name)
+        if not text:
+            return default
+        if not text.lstrip("-").isdecimal() or len(text) > 20:
+            raise Refusal(400, f"{name} is {text[:40]!r}: write a whole number")
+        return max(least, min(most, int(text)))
+
+
+Handler = Callable[[Visit], Awaitable[Response]]
+
+
+@dataclass(slots=True, frozen=True)
+class Door:
+    """One route, and who may pass."""
+
+    method: str
+    path: str
+    handler: Handler
+    role: Role
+    about: str
+    changes: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of the query or form, for the OpenAPI document
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def is_api(self) -> bool:
+        return self.path.startswith("/api/")
+
+
+class Guarded:
+    """The ASGI application of one door."""
+
+    def __init__(self, door: Door, house: House) -> None:
+        self.door = door
+        self._house = house
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        for name, value in SECURITY.items():
+            response.headers[name] = value
+        if "cache-control" not in response.headers:
+            response.headers.update(NOT_KEPT)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        house, door = self._house, self.door
+        if not host_is_known(request, house.settings.hosts):
+            return Response("this console does not answer to that name (--allow-host)", 421, media_type="text/plain")
+        session = house.sessions.find(request.cookies.get(COOKIE))
+        if session is not None:
+            house.refresh_person(session)
+        is_new = session is None
+        if session is None:
+            session = house.sessions.begin(house.stranger())
+        visit = Visit(request, house, session)
+        try:
+            if session.person.role < door.role:
+                response = self._turned_away(visit)
+            else:
+                response = await self._pass(visit)
+        except Refusal as refusal:
+            response = house.failure(visit, refusal.status, refusal.text)
+        except HTTPException as error:
+            response = house.failure(visit, error.status_code, str(error.detail))
+        if is_new and COOKIE not in response.headers.get("set-cookie", ""):
+            if door.path.startswith("/static"):
+                house.sessions.end(session)
+            else:
+                set_cookie(response, session, is_secure=house.settings.is_secure)
+        return response
+
+    def _turned_away(self, visit: Visit) -> Response:
+        if visit.person.role is Role.ANYBODY:
+            if self.door.is_api or self.door.method != "GET":
+                return visit.house.failure(visit, 401, "Log in first.")
+            where = quote(visit.request.url.path + (f"?{visit.request.url.query}" if visit.request.url.query else ""))
+            if visit.is_fragment:
+                return Response(status_code=401, headers={"hx-redirect": f"/login?next={where}"})
+            return RedirectResponse(f"/login?next={where}", 303)
+        if self.door.changes:
+            self._note(visit, {}, "refused: role")
+        needed = self.door.role.word
+        return visit.house.failure(
+            visit, 403, f"This takes the role {needed}, and {visit.person.name or 'you'} has {visit.person.role.word}."
+        )
+
+    async def _pass(self, visit: Visit) -> Response:
+        door = self.door
+        if door.method == "GET":
+            return await visit.house.supervised(door.handler, visit)
+        if door.changes and visit.house.settings.is_read_only:
+            self._note(visit, {}, "refused: read-only")
+            raise Refusal(403, "This console is read-only: it was started with --read-only.")
+        if not _is_own(visit.request):
+            self._note(visit, {}, "refused: origin")
+            raise Refusal(403, "The request came from another site.")
+        visit.form = await _form(visit.request)
+        token = visit.request.headers.get("x-csrf-token") or visit.form.get("csrf", "")
+        if not compare_digest(token.encode(), visit.session.csrf.encode()):
+            self._note(visit, {}, "refused: token")
+            raise Refusal(403, "The page is older than your session: load it again, then repeat what you did.")
+        try:
+            response = await visit.house.supervised(door.handler, visit)
+        except Refusal as refusal:
+            if door.changes:
+                self._note(visit, visit.form, f"refused: {refusal.text}")
+            raise
+        if door.changes and not response.headers.get("x-preview"):
+            self._note(visit, visit.form, "done" if response.status_code < 400 else f"failed ({response.status_code})")
+        return response
+
+    def _note(self, visit: Visit, form: Mapping[str, str], outcome: str) -> None:
+        request = visit.request
+        address = request.client.host if request.client else "?"
+        details = {**{name: str(value) for name, value in request.path_params.items()}, **form}
+        person = visit.person
+        visit.house.audit.note(person.name or "anonymous", person.role.word, address, self.door.name, details, outcome)
+
+
+def set_cookie(response: Response, session: Session, *, is_secure: bool) -> None:
+    response.set_cookie(COOKIE, session.id, httponly=True, samesite="lax", secure=is_secure, path="/")
+
+
+def host_is_known(request: Request, hosts: frozenset[str]) -> bool:
+    """A foreign name that was made to point here (DNS rebinding) is not answered."""
+    host = request.headers.get("host", "")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return "*" in hosts or name.lower() in hosts or host.lower() in hosts
+
+
+def _is_own(request: Request) -> bool:
+    """Whether a page of ours sent it. Programs that are no browser send neither header."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+
+
+async def _form(request: Request) -> Mapping[str, str]:
+    """The fields of a form or of a JSON object, as texts."""
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > _BODY_BYTES_MAX:
+        raise Refusal(413, f"At most {_BODY_BYTES_MAX >> 20} MiB can be sent through the console.")
+    if request.headers.get("content-type", "").startswith("application/json"):
+        try:
+            found = await request.json()
+        except ValueError as error:
+            raise Refusal(400, f"The body is no JSON: {error}") from error
+        if not isinstance(found, dict) or len(found) > _FIELDS_MAX:
+            raise Refusal(400, "Send one JSON object with the fields.")
+        return {str(name): value if isinstance(value, str) else _word(value) for name, value in found.items()}
+    form: FormData = await request.form(max_files=0, max_fields=_FIELDS_MAX, max_part_size=_BODY_BYTES_MAX)
+    fields: dict[str, str] = {}
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            continue
+        fields[name] = f"{fields[name]},{value}" if name in fields else value  # checkboxes of one name
+    return fields
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else ""
+    return "" if value is None else str(value)
+
+
+def json_failure(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status)

@@ -1,0 +1,135 @@
+"""The users file: a line per user, `name:role:hash`, made by `moldau console-user`. Read again when it changes.
+
+Invariant: a wrong name costs as much as a wrong password, and nobody tries quickly: after a few failures a name waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.console.gate.roles import Role, role_named
+
+_COST = 1 << 14
+_BLOCK = 8
+_PARALLEL = 1
+_MEMORY_MAX = 64 << 20
+_FAILURES_MAX = 5
+_WAIT_S = 30.0
+_NAMES_KEPT = 10_000
+
+
+class UsersFileError(ValueError):
+    """The file cannot be used: which line, and what to write."""
+
+
+@dataclass(slots=True, frozen=True)
+class User:
+    name: str
+    role: Role
+    hash: str
+
+
+def hashed(password: str, salt: bytes | None = None) -> str:
+    salt = os.urandom(16) if salt is None else salt
+    digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLEL)
+    return f"scrypt${_COST}${_BLOCK}${_PARALLEL}${_text(salt)}${_text(digest)}"
+
+
+def matches(password: str, kept: str) -> bool:
+    try:
+        kind, cost, block, parallel, salt, digest = kept.split("$")
+        if kind != "scrypt":
+            return False
+        found = _scrypt(password, base64.b64decode(salt), int(cost), int(block), int(parallel))
+        return hmac.compare_digest(found, base64.b64decode(digest))
+    except ValueError:
+        return False
+
+
+def _scrypt(password: str, salt: bytes, cost: int, block: int, parallel: int) -> bytes:
+    return hashlib.scrypt(
+        password.encode(errors="surrogatepass"), salt=salt, n=cost, r=block, p=parallel, maxmem=_MEMORY_MAX, dklen=32
+    )
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def parse_users(text: str) -> dict[str, User]:
+    found: dict[str, User] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        parts = line.strip().split(":")
+        if len(parts) != 3 or not parts[0] or not parts[2].startswith("scrypt$"):
+            raise UsersFileError(f"line {number} is not name:role:hash: `moldau console-user NAME` makes such a line")
+        try:
+            role = role_named(parts[1])
+        except ValueError as error:
+            raise UsersFileError(f"line {number}: {error}") from error
+        found[parts[0]] = User(parts[0], role, parts[2])
+    return found
+
+
+class Users:
+    """Who may log in with a password; belongs to many threads."""
+
+    def __init__(self, file: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._now = now
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int] | None = None
+        self._users: dict[str, User] = {}
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._nobody = hashed("nobody has this password")
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            status = self._file.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            if stamp != self._stamp:
+                self._users = parse_users(self._file.read_text(encoding="utf-8"))
+                self._stamp = stamp
+        except OSError as error:
+            raise UsersFileError(f"{self._file} cannot be read: {error.strerror}") from error
+
+    def find(self, name: str) -> User | None:
+        """As the file is now; as it was, if it cannot be read right now."""
+        with self._lock:
+            with contextlib.suppress(UsersFileError, UnicodeDecodeError):
+                self._load()
+            return self._users.get(name)
+
+    def log_in(self, name: str, password: str) -> User | None:
+        """Blocks for tens of milliseconds. None: wrong, or too many attempts."""
+        user = self.find(name)
+        if self.must_wait(name):
+            return None
+        fits = matches(password[:1_000], user.hash if user is not None else self._nobody)
+        if user is not None and fits:
+            with self._lock:
+                self._failures.pop(name, None)
+            return user
+        with self._lock:
+            count, _ = self._failures.pop(name, (0, 0.0))
+            self._failures[name] = (count + 1, self._now())
+            while len(self._failures) > _NAMES_KEPT:
+                self._failures.popitem(last=False)
+        return None
+
+    def must_wait(self, name: str) -> bool:
+        with self._lock:
+            count, last = self._failures.get(name, (0, 0.0))
+            return count >= _FAILURES_MAX and self._now() - last < _WAIT_S

@@ -1,0 +1,117 @@
+"""Fields nobody may see: rules of the one who starts the console, applied on the server before anything else looks.
+
+A rules file has a line per rule, `TOPICS FIELD HOW`: a pattern of topic names, a field, and hide, last4 or hash:
+
+    payments*   value.card.number   last4
+    *           header.authorization  hide
+
+Invariants: filters, lists, details, downloads and the tail see masked values only, so none of them can be used to ask
+about what is hidden. A record whose fields cannot be told apart, in a topic with rules for them, is hidden whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from moldau.console.messages.decoding import Decoded, pretty
+
+_HOW = ("hide", "last4", "hash")
+_HIDDEN = "•••"
+_SECRET = secrets.token_bytes(32)  # so that a hash can be compared with others, and not guessed
+WHOLE = Decoded("masked", None, "(masked: this console may not show it)")
+
+
+@dataclass(slots=True, frozen=True)
+class MaskRule:
+    topics: str
+    part: str  # key, value, header
+    path: tuple[str, ...]  # empty: all of it; a header's name is its first word
+    how: str
+
+
+def parse_masks(text: str) -> tuple[MaskRule, ...]:
+    """Raises ValueError that says which line."""
+    rules = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or words[2] not in _HOW:
+            raise ValueError(
+                f"line {number}: write TOPICS FIELD {'|'.join(_HOW)}, for example: orders* value.iban last4"
+            )
+        part, *path = words[1].split(".")
+        if part == "header":
+            path = [".".join(path)]
+        if part not in ("key", "value", "header") or (part == "header" and not path[0]):
+            raise ValueError(f"line {number}: a field begins with key, value or header.NAME, and this is {words[1]!r}")
+        rules.append(MaskRule(words[0], part, tuple(path), words[2]))
+    return tuple(rules)
+
+
+class Masks:
+    def __init__(self, rules: Sequence[MaskRule]) -> None:
+        self._rules = tuple(rules)
+
+    def of(self, topic: str, part: str) -> list[MaskRule]:
+        """The rules for a part of a topic's records, and of what was retried or set aside from it."""
+        names = {topic}
+        for suffix in ("-dlt", "-dlt-redriven"):
+            names.add(topic.removesuffix(suffix))
+        stem, retry, level = topic.rpartition("-retry-")
+        if retry and level.isdecimal():
+            names.add(stem)
+        return [rule for rule in self._rules if rule.part == part and any(fnmatchcase(n, rule.topics) for n in names)]
+
+    def concern(self, topic: str) -> bool:
+        return any(self.of(topic, part) for part in ("key", "value", "header"))
+
+    def apply(self, topic: str, part: str, decoded: Decoded) -> Decoded:
+        rules = self.of(topic, part)
+        if not rules or decoded.kind == "null":
+            return decoded
+        if any(not rule.path for rule in rules) or not decoded.has_fields:
+            return WHOLE
+        tree = decoded.tree
+        for rule in rules:
+            tree = _masked(tree, rule.path, rule.how)
+        return replace(decoded, tree=tree, text=pretty(tree))
+
+    def header(self, topic: str, name: str, text: str) -> str:
+        for rule in self.of(topic, "header"):
+            if fnmatchcase(name.lower(), rule.path[0].lower()):
+                return _hidden(text, rule.how) or ""
+        return text
+
+
+def _masked(tree: Any, path: tuple[str, ...], how: str) -> Any:
+    """A copy in which what the path leads to is hidden; lists are gone through."""
+    if isinstance(tree, list | tuple):
+        return [_masked(each, path, how) for each in tree]
+    if not path:
+        return (
+            {name: _masked(each, (), how) for name, each in tree.items()}
+            if isinstance(tree, dict)
+            else _hidden(tree, how)
+        )
+    if not isinstance(tree, dict):
+        return tree
+    head, rest = path[0], path[1:]
+    return {name: _masked(each, rest, how) if head in ("*", str(name)) else each for name, each in tree.items()}
+
+
+def _hidden(value: Any, how: str) -> str | None:
+    if value is None:
+        return None
+    text = str(value)
+    if how == "last4" and len(text) > 8:
+        return _HIDDEN + text[-4:]
+    if how == "hash":
+        return "#" + hmac.new(_SECRET, text.encode(errors="replace"), hashlib.sha256).hexdigest()[:12]
+    return _HIDDEN

@@ -1,0 +1,221 @@
+"""Reading records of a topic for a page: from the newest, the oldest, offsets or a time on, within budgets.
+
+A page of several partitions is merged by time; inside of a partition records stay in offset order, so that the next
+page begins exactly where this one ends. Blocking: one consumer per call, without a group, that commits nothing.
+
+Invariants: no call reads longer, more records or more bytes than its budget. A record is looked at, and only what is
+shown of it is kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+T = TypeVar("T", bound="Placed")
+_CALL_S = 8.0
+_FIRST_WINDOW = 50
+_GROWTH = 4
+_BATCH = 500
+
+
+class Placed:
+    """What every kept record has."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class Budget:
+    rows: int = 200_000
+    seconds: float = 6.0
+    bytes: int = 512 << 20
+
+
+@dataclass(slots=True)
+class Spent:
+    rows: int = 0
+    bytes: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def is_over(self, budget: Budget) -> bool:
+        return self.rows >= budget.rows or self.bytes >= budget.bytes or self.seconds >= budget.seconds
+
+
+@dataclass(slots=True)
+class Page(Generic[T]):
+    """Records that were accepted, where to go on, and what it cost."""
+
+    records: list[T]
+    older: dict[int, int] | None  # read what is before these offsets; None at the beginning
+    newer: dict[int, int] | None  # read from these offsets on
+    spent: Spent
+    is_cut: bool  # the budget ended it
+
+
+Accept = Callable[[Message], T | None]
+
+
+class NoSuchTopic(Exception):
+    """The topic is not there (any more)."""
+
+
+def consumer(config: Mapping[str, Any], *, is_committed: bool = True) -> Consumer:
+    return Consumer(
+        {
+            "log_level": 0,
+            "group.id": "moldau-console",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": 32_768,
+            "allow.auto.create.topics": False,
+            **config,
+            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
+        }
+    )
+
+
+def bounds(reader: Consumer, topic: str, wanted: set[int] | None) -> dict[int, tuple[int, int]]:
+    """First and next offset of each partition."""
+    found = reader.list_topics(topic, timeout=_CALL_S).topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise NoSuchTopic(f"There is no topic {topic}.")
+    indexes = [index for index in sorted(found.partitions) if wanted is None or index in wanted]
+    return {
+        index: reader.get_watermark_offsets(TopicPartition(topic, index), timeout=_CALL_S, cached=False)
+        for index in indexes
+    }
+
+
+def read_newest(
+    reader: Consumer,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    limit: int,
+    accept: Accept[T],
+    budget: Budget,
+) -> Page[T]:
+    """The last records of each range, newest first: windows that reach back further and further."""
+    spent = Spent()
+    found: dict[int, list[T]] = {index: [] for index in ranges}
+    low = {index: end for index, (_, end) in ranges.items()}
+    window = max(_FIRST_WINDOW, -(-limit // max(1, len(ranges))))
+    while not spent.is_over(budget):
+        todo = {
+            index: (max(ranges[index][0], high - window), high)
+            for index, high in low.items()
+            if high > ranges[index][0] and len(found[index]) < limit
+        }
+        if not todo:
+            break
+        part = _read_ranges(reader, topic, todo, accept, budget, spent)
+        for index, (rows, is_whole) in part.items():
+            if is_whole:  # a window that was cut is not shown: its newest records are missing
+                found[index] = rows + found[index]
+                low[index] = todo[index][0]
+        if sum(len(rows) for rows in found.values()) >= limit:
+            break
+        window *= _GROWTH
+    merged = list(heapq.merge(*(reversed(rows) for rows in found.values()), key=_newest_first))
+    records, dropped = merged[:limit], merged[limit:]
+    before = dict(low)
+    for each in reversed(dropped):  # the newest dropped of a partition comes last here
+        before[each.partition] = each.offset + 1
+    has_older = any(before[index] > ranges[index][0] for index in ranges)
+    newer = {index: end for index, (_, end) in ranges.items()}
+    return Page(records, before if has_older else None, newer, spent, spent.is_over(budget) and len(records) < limit)
+
+
+def read_forward(
+    reader: Consumer,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    limit: int,
+    accept: Accept[T],
+    budget: Budget,
+) -> Page[T]:
+    """The first records of each range, oldest first."""
+    spent = Spent()
+    part = _read_ranges(reader, topic, ranges, accept, budget, spent, limit)
+    merged = list(heapq.merge(*(rows for rows, _ in part.values()), key=_oldest_first))
+    records, dropped = merged[:limit], merged[limit:]
+    after = {}
+    for index, (rows, is_whole) in part.items():
+        first_dropped = next((each.offset for each in dropped if each.partition == index), None)
+        if first_dropped is not None:
+            after[index] = first_dropped
+        elif is_whole and len(rows) < limit:
+            after[index] = ranges[index][1]
+        else:
+            after[index] = rows[-1].offset + 1 if rows else ranges[index][0]
+    older = {index: start for index, (start, _) in ranges.items()}
+    is_more = any(after[index] < ranges[index][1] for index in ranges)
+    return Page(records, older, after if is_more else None, spent, spent.is_over(budget) and len(records) < limit)
+
+
+def _newest_first(each: Placed) -> tuple[int, int]:
+    return -each.timestamp_ms, -each.partition
+
+
+def _oldest_first(each: Placed) -> tuple[int, int]:
+    return each.timestamp_ms, each.partition
+
+
+def _read_ranges(
+    reader: Consumer,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    accept: Accept[T],
+    budget: Budget,
+    spent: Spent,
+    limit: int | None = None,
+) -> dict[int, tuple[list[T], bool]]:
+    """What was accepted in each range, and whether the range was read to its end (or to its limit)."""
+    found: dict[int, list[T]] = {index: [] for index in ranges}
+    unfinished = {index for index, (low, high) in ranges.items() if low < high}
+    reader.assign([TopicPartition(topic, index, ranges[index][0]) for index in unfinished])
+
+    def finish(index: int) -> None:
+        unfinished.discard(index)
+        if unfinished:
+            reader.pause([TopicPartition(topic, index)])
+
+    while unfinished and not spent.is_over(budget):
+        for message in reader.consume(_BATCH, 0) or reader.consume(1, 0.1):
+            index = message.partition()
+            if index is None or index not in unfinished:
+                continue
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    finish(index)
+                    continue
+                if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                    continue
+                raise KafkaException(error)
+            offset = message.offset() or 0
+            if offset >= ranges[index][1]:
+                finish(index)
+                continue
+            spent.rows += 1
+            spent.bytes += len(message)
+            kept = accept(message)
+            if kept is not None:
+                found[index].append(kept)
+            if offset >= ranges[index][1] - 1 or (limit is not None and len(found[index]) >= limit):
+                finish(index)
+    return {index: (rows, index not in unfinished) for index, rows in found.items()}

@@ -1,0 +1,110 @@
+"""Reading a schema registry: the one the console was started with, and no other. Blocking; answers are kept a while."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import OrderedDict
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from moldau.toolkit.registry import Schema
+
+_TIMEOUT_S = 5.0
+_ANSWER_BYTES_MAX = 8 << 20
+_KEPT = 2_000
+_MISSING_S = 30.0  # so long an id that nobody knew is not asked for again
+
+
+class RegistryTrouble(Exception):
+    """The registry does not answer, or not as one."""
+
+
+class RegistryReader:
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no address of a schema registry: write http://HOST:PORT")
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+        if parts.username:
+            pair = f"{parts.username}:{parts.password or ''}".encode()
+            self._headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
+        address = parts.hostname + (f":{parts.port}" if parts.port else "")
+        self.url = f"{parts.scheme}://{address}{parts.path.rstrip('/')}"
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, int], tuple[Any, float]] = OrderedDict()
+
+    def schema(self, schema_id: int) -> Schema | None:
+        """None if the registry does not know it, or is away: the bytes are shown without it."""
+        return self._remembered("schema", schema_id, self._fetch_schema)  # type: ignore[no-any-return]
+
+    def descriptor(self, schema_id: int) -> bytes | None:
+        """A Protobuf schema's file, compiled; None if the registry has only its text."""
+        return self._remembered("descriptor", schema_id, self._fetch_descriptor)  # type: ignore[no-any-return]
+
+    def _remembered(self, kind: str, schema_id: int, fetch: Any) -> Any:
+        now = time.monotonic()
+        with self._lock:
+            found, at = self._kept.get((kind, schema_id), (None, -_MISSING_S))
+            if found is not None or now - at < _MISSING_S:
+                return found
+        try:
+            found = fetch(schema_id)
+        except RegistryTrouble:
+            found = None
+        with self._lock:
+            self._kept[kind, schema_id] = (found, now)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def _fetch_schema(self, schema_id: int) -> Schema | None:
+        answer = self.get(f"/schemas/ids/{schema_id}")
+        return Schema(str(answer["schema"]), answer.get("schemaType", "AVRO")) if isinstance(answer, dict) else None
+
+    def _fetch_descriptor(self, schema_id: int) -> bytes | None:
+        answer = self.get(f"/schemas/ids/{schema_id}?format=serialized")
+        if not isinstance(answer, dict):
+            return None
+        try:
+            return base64.b64decode(str(answer["schema"]), validate=True)
+        except (binascii.Error, ValueError):
+            return None
+
+    def subjects(self) -> list[str]:
+        found = self.get("/subjects")
+        return sorted(str(each) for each in found) if isinstance(found, list) else []
+
+    def versions(self, subject: str) -> list[int]:
+        found = self.get(f"/subjects/{quote(subject, safe='')}/versions")
+        return sorted(int(each) for each in found) if isinstance(found, list) else []
+
+    def version(self, subject: str, version: int) -> dict[str, Any] | None:
+        found = self.get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        return found if isinstance(found, dict) else None
+
+    def compatibility(self, subject: str) -> str:
+        for path in (f"/config/{quote(subject, safe='')}", "/config"):
+            found = self.get(path)
+            if isinstance(found, dict) and "compatibilityLevel" in found:
+                return str(found["compatibilityLevel"])
+        return "?"
+
+    def get(self, path: str) -> Any:
+        """None if there is no such thing."""
+        request = urllib.request.Request(self.url + path, headers=self._headers)  # noqa: S310  http(s), checked above
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  http(s), checked above
+                return json.loads(answer.read(_ANSWER_BYTES_MAX))
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:
+                    return None
+                raise RegistryTrouble(f"the registry at {self.url} answers {error.code}") from error
+        except (OSError, ValueError) as error:
+            raise RegistryTrouble(f"the registry at {self.url} cannot be asked: {error}") from error

@@ -1,0 +1,275 @@
+"""Every route there is, and the role each takes. What is not in this table is not served."""
+
+from __future__ import annotations
+
+from moldau.console.gate.guard import Door, Handler
+from moldau.console.gate.roles import Role
+from moldau.console.screens import (
+    api,
+    brokers,
+    dead_letters,
+    groups,
+    messages,
+    overview,
+    pipelines,
+    schemas,
+    security,
+    session,
+    toolkit,
+    topics,
+    transactions,
+)
+
+
+def _look(path: str, handler: Handler, about: str, **parameters: str) -> Door:
+    return Door("GET", path, handler, Role.VIEWER, about, parameters=parameters)
+
+
+def _change(path: str, handler: Handler, about: str, role: Role, **parameters: str) -> Door:
+    return Door("POST", path, handler, role, about, changes=True, parameters=parameters)
+
+
+_LIST = {"q": "words the name has", "sort": "a column, with - before it for the largest first", "page": "from 1"}
+_READ = {
+    "start": "newest, oldest, offset, time, before or after",
+    "at": "the offset, the time, or partition:offset pairs",
+    "partition": "only these, with commas",
+    "limit": "so many records",
+    "filter": "which records, in the console's filter language",
+    "as": "how values are decoded: auto, json, avro, protobuf, text or hex",
+}
+_CONFIRM = {"confirm": "the name once more, because it is destroyed"}
+
+PUBLIC = (
+    Door("GET", "/static/{path:path}", session.static, Role.ANYBODY, "Styles and scripts."),
+    Door("GET", "/login", session.login, Role.ANYBODY, "The page to log in."),
+    Door("POST", "/login", session.log_in, Role.ANYBODY, "Log in with a name and a password."),
+    Door("POST", "/logout", session.log_out, Role.ANYBODY, "End the session."),
+    Door("GET", "/oidc/start", session.oidc_start, Role.ANYBODY, "Log in with the provider."),
+    Door("GET", "/oidc/callback", session.oidc_callback, Role.ANYBODY, "Back from the provider."),
+)
+
+LOOKING = (
+    _look("/", overview.overview, "The overview."),
+    _look("/happened", overview.happened, "What changed in the cluster."),
+    _look("/search", overview.search, "Topics and groups by name."),
+    _look("/events", overview.events, "A word for each new snapshot, as server-sent events."),
+    _look("/topics", topics.topics, "All topics."),
+    _look("/topics/{topic}", topics.topic, "One topic."),
+    _look("/topics/{topic}/settings", topics.topic_settings, "Its settings."),
+    _look("/topics/{topic}/messages", messages.messages, "Its messages."),
+    _look("/topics/{topic}/messages/{partition}/{offset}", messages.message, "One message."),
+    _look("/topics/{topic}/messages/{partition}/{offset}/raw", messages.raw_message, "Its value as a file."),
+    _look("/topics/{topic}/tail", messages.tail, "New messages as they come, as server-sent events."),
+    _look("/topics/{topic}/download", messages.download, "Messages as a file."),
+    _look("/groups", groups.groups, "All groups."),
+    _look("/group", groups.group, "One group."),
+    _look("/brokers", brokers.brokers, "Brokers and the quorum."),
+    _look("/brokers/{broker}", brokers.broker, "One broker."),
+    _look("/brokers/{broker}/settings", brokers.broker_settings, "Its settings."),
+    _look("/reassignments", brokers.reassignments, "Replicas on their way."),
+    _look("/transactions", transactions.transactions, "Transactions."),
+    _look("/acls", security.acls, "Access control lists."),
+    _look("/users", security.users, "Users with SCRAM passwords."),
+    _look("/quotas", security.quotas, "Quotas."),
+    _look("/dead-letters", dead_letters.dead_letters, "Dead-letter topics."),
+    _look("/dead-letters/{topic}", dead_letters.dead_letter_topic, "Letters by reason."),
+    _look("/dead-letters/{topic}/job", dead_letters.redrive_job, "How its redrive is doing."),
+    _look("/delays", toolkit.delays, "Delayed messages."),
+    _look("/traces", toolkit.traces, "Where a message was."),
+    _look("/pipelines", pipelines.pipelines, "Pipelines on Spark."),
+    _look("/pipeline", pipelines.pipeline, "One pipeline."),
+    _look("/schemas", schemas.schemas, "Schemas of the registry."),
+    _look("/schema", schemas.schema, "One subject."),
+    Door("GET", "/audit", session.audit, Role.ADMIN, "Who changed what."),
+    _look("/api", api.api_page, "The HTTP API, for reading."),
+)
+
+API = (
+    _look("/api/openapi.json", api.api_openapi, "This document."),
+    _look("/api/session", api.api_session, "Who one is, and the token for changes."),
+    _look("/api/overview", api.api_overview, "The cluster in numbers, and what somebody should look at."),
+    _look("/api/changes", api.api_changes, "What changed in the cluster, the newest first."),
+    _look("/api/topics", api.api_topics, "Topics, a page at a time.", **_LIST, show="all, internal, short, leaderless"),
+    _look("/api/topics/{topic}", api.api_topic, "One topic with its partitions."),
+    _look("/api/topics/{topic}/settings", api.api_topic_settings, "Its settings, and who set them."),
+    _look("/api/topics/{topic}/messages", messages.api_messages, "Messages, decoded and masked.", **_READ),
+    _look(
+        "/api/groups", api.api_groups, "Groups, a page at a time.", **_LIST, show="ok, slow, stalled, stopped, members"
+    ),
+    _look("/api/group", api.api_group, "One group with its members and offsets.", name="the group"),
+    _look("/api/brokers", api.api_brokers, "Brokers, their folders, and the quorum."),
+    _look("/api/transactions", api.api_transactions, "Transactions.", q="text the id has"),
+    _look("/api/pipelines", api.api_pipelines, "Pipelines on Spark."),
+    Door("GET", "/api/audit", api.api_audit, Role.ADMIN, "Who changed what."),
+    _look("/api/history/cluster", overview.cluster_history, "Numbers over time.", show="rate, lag or isr"),
+    _look("/api/history/topics/{topic}", topics.topic_history, "A topic over time."),
+    _look("/api/history/group", groups.group_history, "A group's lag over time.", name="the group"),
+    _look("/api/history/brokers", brokers.broker_history, "Brokers over time.", show="rate or isr"),
+    _look(
+        "/api/history/pipeline",
+        pipelines.pipeline_history,
+        "A pipeline over time.",
+        name="its name",
+        show="rate or lag",
+    ),
+)
+
+CHANGING = (
+    _change(
+        "/topics/{topic}/produce",
+        messages.produce,
+        "Send a message.",
+        Role.OPERATOR,
+        key="",
+        key_as="text, json, hex or null",
+        value="",
+        value_as="text, json, hex or null",
+        headers="name: value, one a line",
+        partition="if it matters",
+    ),
+    _change(
+        "/group/reset",
+        groups.reset_group,
+        "Move a group's offsets; step=apply does it.",
+        Role.OPERATOR,
+        name="the group",
+        topic="only this one",
+        to="earliest, latest, time, offset or shift",
+        at="time, offset or number",
+        step="apply",
+        **_CONFIRM,
+    ),
+    _change(
+        "/dead-letters/{topic}/redrive",
+        dead_letters.redrive_letters,
+        "Send dead letters back.",
+        Role.OPERATOR,
+        what="all, reason or ids",
+        reason="",
+        ids="partition:offset, with commas",
+        to="another topic",
+        rate="at most so many a second",
+        **_CONFIRM,
+    ),
+    _change("/delays/cancel", toolkit.cancel_delay, "Cancel a delayed message.", Role.OPERATOR, id="its id"),
+    _change(
+        "/topics",
+        topics.create_topic,
+        "Create a topic.",
+        Role.ADMIN,
+        name="",
+        partitions="",
+        replication="",
+        settings="name=value, one a line",
+    ),
+    _change(
+        "/topics/{topic}/settings",
+        topics.change_topic_setting,
+        "Change a setting, or reset it.",
+        Role.ADMIN,
+        setting="its name",
+        setting_value="",
+        reset="on",
+    ),
+    _change(
+        "/topics/{topic}/partitions",
+        topics.add_partitions,
+        "Add partitions.",
+        Role.ADMIN,
+        count="how many it shall have",
+    ),
+    _change("/topics/{topic}/empty", topics.empty_topic, "Delete all records.", Role.ADMIN, **_CONFIRM),
+    _change("/topics/{topic}/delete", topics.delete_topic, "Delete a topic.", Role.ADMIN, **_CONFIRM),
+    _change(
+        "/group/delete",
+        groups.delete_group,
+        "Delete a group and its offsets.",
+        Role.ADMIN,
+        name="the group",
+        **_CONFIRM,
+    ),
+    _change(
+        "/brokers/{broker}/settings",
+        brokers.change_broker_setting,
+        "Change a setting, or reset it.",
+        Role.ADMIN,
+        setting="its name",
+        setting_value="",
+        reset="on",
+    ),
+    _change(
+        "/reassignments",
+        brokers.start_reassignment,
+        "Move replicas; step=apply does it.",
+        Role.ADMIN,
+        topic="",
+        brokers="ids, with commas",
+        replication="",
+        step="apply",
+    ),
+    _change(
+        "/reassignments/cancel",
+        brokers.cancel_reassignment,
+        "Cancel a reassignment.",
+        Role.ADMIN,
+        topic="",
+        partition="",
+    ),
+    _change("/elections", brokers.elect_leaders, "Have preferred replicas lead.", Role.ADMIN),
+    _change(
+        "/transactions/end",
+        transactions.end_transaction,
+        "Abort a transaction, fence its producer.",
+        Role.ADMIN,
+        transaction="its id",
+        **_CONFIRM,
+    ),
+    _change(
+        "/acls",
+        security.create_acl,
+        "Add an ACL.",
+        Role.ADMIN,
+        principal="User:NAME",
+        resource="",
+        resource_name="",
+        pattern="",
+        operation="",
+        permission="",
+        host="",
+    ),
+    _change(
+        "/acls/delete",
+        security.delete_acl,
+        "Delete an ACL.",
+        Role.ADMIN,
+        principal="",
+        resource="",
+        resource_name="",
+        pattern="",
+        operation="",
+        permission="",
+        host="",
+    ),
+    _change(
+        "/users",
+        security.save_user,
+        "Add a user, or give a new password.",
+        Role.ADMIN,
+        name="",
+        mechanism="1 or 2",
+        password="",
+    ),
+    _change(
+        "/users/delete",
+        security.delete_user,
+        "Delete a user's password.",
+        Role.ADMIN,
+        name="",
+        mechanism="1 or 2",
+        **_CONFIRM,
+    ),
+    _change("/quotas", security.save_quota, "Set or remove a quota.", Role.ADMIN, quota="", limit="", remove="on"),
+)
+
+DOORS: tuple[Door, ...] = (*PUBLIC, *LOOKING, *API, *CHANGING)

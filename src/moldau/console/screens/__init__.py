@@ -1,0 +1,1 @@
+"""One file per screen: what it shows, and what can be done there."""

@@ -1,0 +1,194 @@
+"""Dead letters: by topic, by reason, one by one; and sending them back, none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from moldau.console.cluster.model import Topic
+from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.house import House
+from moldau.console.messages import reading
+from moldau.console.messages.reading import Budget, Placed
+from moldau.console.messages.records import Lens, Record
+from moldau.console.messages.text import one_line
+from moldau.console.screens import common
+from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
+from moldau.toolkit.message import headers_of
+
+_SUFFIX = "-dlt"
+_LETTERS_MAX = 20_000
+_SHOWN = 200
+_RATE_MAX = 100_000
+
+
+@dataclass(slots=True)
+class LetterRow(Placed):
+    partition: int
+    offset: int
+    timestamp_ms: int
+    id: str
+    reason: str
+    error: str
+    origin: str
+    group: str
+    attempts: int
+    value: str
+    was_sent_back: bool = False
+
+
+@dataclass(slots=True)
+class ReasonRow:
+    name: str
+    count: int
+    sent_back: int
+    first_ms: int
+    last_ms: int
+    example: LetterRow
+
+
+def letter_topics(house: House) -> list[Topic]:
+    return [topic for topic in house.snapshot.topics.values() if topic.name.endswith(_SUFFIX)]
+
+
+async def dead_letters(visit: Visit) -> Response:
+    found = sorted(letter_topics(visit.house), key=lambda topic: (-topic.records, topic.name))
+    return visit.house.views.page(visit, "dead_letters.html", title="Dead letters", topics=found)
+
+
+def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
+    """The newest letters, and whether there are more. Blocks."""
+    lens = Lens(topic, house.masks, house.registry)
+
+    def accept(message: Any) -> LetterRow:
+        letter = Letter(
+            topic, message.partition(), message.offset(), message.timestamp()[1], None, None, headers_of(message)
+        )
+        origin = letter.origin
+        value = Record(message, lens).row().value
+        return LetterRow(
+            message.partition(),
+            message.offset(),
+            letter.timestamp_ms,
+            letter.id,
+            one_line(letter.reason, 200),
+            one_line(letter.error, 400),
+            f"{origin.topic}-{origin.partition} @ {origin.offset}" if origin.topic != topic else "unknown",
+            one_line(letter.group, 200),
+            letter.attempts,
+            value,
+        )
+
+    reader = reading.consumer(house.client)
+    try:
+        bounds = reading.bounds(reader, topic, None)
+        page = reading.read_newest(reader, topic, bounds, _LETTERS_MAX, accept, Budget(rows=_LETTERS_MAX, seconds=8.0))
+    finally:
+        reader.close()
+    done = _sent_back(house, topic)
+    for row in page.records:
+        row.was_sent_back = row.id in done
+    return page.records, page.older is not None
+
+
+def _sent_back(house: House, topic: str) -> set[str]:
+    if audit_topic(topic) not in house.snapshot.topics:
+        return set()
+    found: set[str] = set()
+
+    def accept(message: Any) -> None:
+        found.add((message.key() or b"").decode(errors="replace"))
+
+    reader = reading.consumer(house.client)
+    try:
+        bounds = reading.bounds(reader, audit_topic(topic), None)
+        reading.read_forward(reader, audit_topic(topic), bounds, 1, accept, Budget(seconds=6.0))
+    finally:
+        reader.close()
+    return found
+
+
+def by_reason(rows: list[LetterRow]) -> list[ReasonRow]:
+    found: dict[str, ReasonRow] = {}
+    for row in rows:
+        reason = found.get(row.reason)
+        if reason is None:
+            reason = found[row.reason] = ReasonRow(row.reason, 0, 0, row.timestamp_ms, row.timestamp_ms, row)
+        reason.count += 1
+        reason.sent_back += row.was_sent_back
+        reason.first_ms = min(reason.first_ms, row.timestamp_ms)
+        reason.last_ms = max(reason.last_ms, row.timestamp_ms)
+    return sorted(found.values(), key=lambda each: (-each.count, each.name))
+
+
+def _letter_topic(visit: Visit) -> Topic:
+    topic = common.topic_of(visit)
+    if not topic.name.endswith(_SUFFIX):
+        raise Refusal(404, f"{topic.name} is no dead-letter topic: those end with {_SUFFIX}.")
+    return topic
+
+
+async def dead_letter_topic(visit: Visit) -> Response:
+    topic = _letter_topic(visit)
+    house = visit.house
+    if not visit.is_fragment or visit.request.headers.get("hx-target") != "letters":
+        job = house.jobs.last(f"redrive {topic.name}")
+        return house.views.page(visit, "dead_letter_topic.html", title=topic.name, topic=topic, job=job)
+    rows, is_more = await house.ask(read_letters, house, topic.name)
+    reason = visit.query("reason")
+    chosen = [row for row in rows if not reason or row.reason == reason]
+    return common.fragment(
+        visit,
+        "letter_rows.html",
+        topic=topic,
+        reasons=by_reason(rows),
+        rows=chosen[:_SHOWN],
+        total=len(chosen),
+        is_more=is_more,
+        reason=reason,
+    )
+
+
+async def redrive_letters(visit: Visit) -> Response:
+    topic = _letter_topic(visit)
+    house, form = visit.house, visit.form
+    to = form.get("to", "").strip() or None
+    if to is not None and to not in house.snapshot.topics:
+        raise Refusal(404, f"There is no topic {to}.")
+    rate = common.whole(form["rate"], "The rate", 1, _RATE_MAX) if form.get("rate", "").strip() else None
+    choose = _choice(form)
+    if form.get("what") == "all":
+        common.confirmed(visit, topic.name)
+    who = visit.person.name or "anonymous"
+
+    def work() -> str:
+        done = redrive(house.client, topic.name, choose, to=to, rate=rate, by=f"{who} (console)")
+        return f"{done.sent:,} sent back, {done.skipped:,} were before, {done.left:,} left."
+
+    job = house.jobs.start(f"redrive {topic.name}", who, work)
+    return common.done(visit, f"/dead-letters/{topic.name}", f"Redrive {job.number} has begun; its end is shown here.")
+
+
+def _choice(form: Mapping[str, str]) -> Any:
+    what = form.get("what", "")
+    if what == "all":
+        return lambda letter: True
+    if what == "reason" and form.get("reason"):
+        reason = form["reason"]
+        return lambda letter: one_line(letter.reason, 200) == reason
+    if what == "ids" and form.get("ids"):
+        places = set(form["ids"].split(","))
+        return lambda letter: f"{letter.partition}:{letter.offset}" in places
+    raise Refusal(400, "Say which letters: those of a reason, some by place, or all.")
+
+
+async def redrive_job(visit: Visit) -> Response:
+    """How the last redrive of a topic is doing."""
+    topic = _letter_topic(visit)
+    job = visit.house.jobs.last(f"redrive {topic.name}")
+    if not visit.is_fragment:
+        return JSONResponse({"job": None if job is None else {"state": job.state, "result": job.result}})
+    return common.fragment(visit, "job.html", job=job, topic=topic)

@@ -1,0 +1,39 @@
+"""Transactions: which are open, for how long, on which partitions; and ending one whose producer is gone."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Producer
+from starlette.responses import Response
+
+from moldau.console.cluster import admin
+from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.screens import common
+
+_CALL_S = 15.0
+
+
+async def transactions(visit: Visit) -> Response:
+    house = visit.house
+    if not visit.is_fragment or visit.request.headers.get("hx-target") != "rows":
+        return house.views.page(visit, "transactions.html", title="Transactions", q=visit.query("q"))
+    found, total = await house.ask(admin.transactions, house.asker, visit.query("q").strip())
+    return common.fragment(
+        visit, "transaction_rows.html", rows=found, total=total, now_ms=time.time_ns() // 1_000_000, q=visit.query("q")
+    )
+
+
+def _end(client: dict[str, object], transactional_id: str) -> None:
+    """Begin with its id: the cluster aborts what is open and fences whoever had it."""
+    producer = Producer({**client, "transactional.id": transactional_id})
+    producer.init_transactions(_CALL_S)
+
+
+async def end_transaction(visit: Visit) -> Response:
+    name = visit.form.get("transaction", "")
+    if not name:
+        raise Refusal(400, "Say which transaction.")
+    common.confirmed(visit, name)
+    await visit.house.ask(_end, visit.house.client, name)
+    return common.done(visit, "/transactions", f"The transaction of {name} was aborted, and its producer fenced.")

@@ -1,0 +1,48 @@
+"""What a console is told when it starts. Nothing of it can be changed through the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moldau.console.gate.roles import Role
+from moldau.console.messages.masking import MaskRule
+
+
+class ConsoleError(ValueError):
+    """A setting cannot be used; says what to write."""
+
+
+@dataclass(slots=True, frozen=True)
+class OidcSettings:
+    """A provider people log in with, and which of its claims says what they may do here."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False, default="")
+    public_url: str = ""  # where browsers reach the console: the provider sends them back there
+    role_claim: str = "roles"
+    roles: Mapping[str, Role] = field(default_factory=dict)  # value of the claim -> role
+    default_role: Role | None = None
+    scopes: str = "openid profile email"
+
+
+@dataclass(slots=True, frozen=True)
+class ConsoleSettings:
+    kafka: Mapping[str, str]  # Kafka's settings for clients, bootstrap.servers among them
+    users_file: Path | None = None
+    oidc: OidcSettings | None = None
+    is_read_only: bool = False
+    open_role: Role = Role.ADMIN  # what everybody is where there is no login: on loopback only
+    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})  # names the console answers to
+    is_secure: bool = False  # browsers come through TLS: cookies say so
+    masks: tuple[MaskRule, ...] = ()
+    registry_url: str | None = None
+    pipeline_folders: tuple[Path, ...] = ()
+    audit_file: Path | None = None
+    refresh_s: float = 5.0
+
+    @property
+    def has_login(self) -> bool:
+        return self.users_file is not None or self.oidc is not None
