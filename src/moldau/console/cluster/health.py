@@ -42,13 +42,13 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
         text = f"{count:,} partitions have replicas out of sync: {_names(short)}."
         found.append(Alert("warn", text, "/topics?show=short"))
     for word, what in (
-        ("stalled", "stand still with members there"),
-        ("stopped", "have records waiting and no members"),
-        ("slow", "fall behind"),
+        ("stalled", "standing still with members there"),
+        ("stopped", "without members while records wait"),
+        ("slow", "falling behind"),
     ):
         groups = [group for group in snapshot.groups.values() if group.judgement == word]
         if groups:
-            text = f"{len(groups):,} group{'s' * (len(groups) > 1)} {what}: {_names(groups)}."
+            text = f"{len(groups):,} group{'s are' if len(groups) > 1 else ' is'} {what}: {_names(groups)}."
             found.append(Alert("bad" if word == "stalled" else "warn", text, f"/groups?show={word}"))
     return found
 

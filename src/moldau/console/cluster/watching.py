@@ -60,6 +60,7 @@ class Watcher:
         self._wake.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _STOP_S)
+        self._asker.close()
 
     def sizes(self) -> Mapping[int, Mapping[Where, int]]:
         """The bytes of replicas, by broker, as they were when sizes were last asked for."""
@@ -180,14 +181,15 @@ class Watcher:
 
     def _note(self, snapshot: Snapshot) -> None:
         values: dict[Hashable, float] = {
-            "rate": snapshot.rate,
             "lag": float(snapshot.lag),
             "short": float(sum(topic.short for topic in snapshot.topics.values())),
             "leaderless": float(sum(topic.leaderless for topic in snapshot.topics.values())),
         }
-        for topic in snapshot.topics.values():
-            if topic.rate > 0 or topic.records:
-                values["topic", topic.name] = topic.rate
+        if self._known.rates:  # the first round knows none
+            values["rate"] = snapshot.rate
+            values |= {
+                ("topic", each.name): each.rate for each in snapshot.topics.values() if each.rate or each.records
+            }
         for group in snapshot.groups.values():
             values["group", group.name] = float(group.lag)
             for name in group.topics:

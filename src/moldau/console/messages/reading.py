@@ -187,7 +187,9 @@ def _read_ranges(
     """What was accepted in each range, and whether the range was read to its end (or to its limit)."""
     found: dict[int, list[T]] = {index: [] for index in ranges}
     unfinished = {index for index, (low, high) in ranges.items() if low < high}
-    reader.assign([TopicPartition(topic, index, ranges[index][0]) for index in unfinished])
+    wanted = [TopicPartition(topic, index, ranges[index][0]) for index in unfinished]
+    reader.assign(wanted)
+    reader.resume(wanted)  # what an earlier range paused stays paused through an assignment
 
     def finish(index: int) -> None:
         unfinished.discard(index)

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from moldau.console.cluster.model import Topic
 from moldau.console.gate.guard import Refusal, Visit
 from moldau.console.messages import filters, reading
-from moldau.console.messages.decoding import FORMATS, coloured
+from moldau.console.messages.decoding import FORMATS, Decoded, coloured, compact
 from moldau.console.messages.reading import Budget, Page
 from moldau.console.messages.records import Lens, Record, Row, rows_through
 from moldau.console.messages.text import visible
@@ -368,13 +368,17 @@ def _csv_lines(records: list[Record]) -> Iterator[str]:
     for record in records:
         at = datetime.fromtimestamp(record.timestamp_ms / 1_000, UTC).isoformat() if record.timestamp_ms >= 0 else ""
         headers = json.dumps(dict(record.headers), ensure_ascii=False)
-        cells = [record.key.text, record.value.text, headers]
+        cells = [_cell(record.key), _cell(record.value), headers]
         # A cell that begins like a formula would be run by a spreadsheet.
         safe = [f"'{cell}" if cell[:1] in "=+-@\t\r" and not _is_number(cell) else cell for cell in cells]
         writer.writerow([record.partition, record.offset, at, *safe])
         yield out.getvalue()
         out.seek(0)
         out.truncate()
+
+
+def _cell(decoded: Decoded) -> str:
+    return compact(decoded.tree) if decoded.has_fields else "" if decoded.kind == "null" else decoded.text
 
 
 def _is_number(text: str) -> bool:

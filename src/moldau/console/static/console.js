@@ -99,6 +99,8 @@
 
   // ---- plots
   const plots = new Map();
+  const minutes = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+  const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const palette = () => [colour("--accent"), colour("--number"), colour("--word"), colour("--string"), colour("--bad"), colour("--warn"), colour("--dim"), colour("--text")];
   const shortNumber = (value) => {
@@ -126,11 +128,11 @@
     told.chart = new uPlot({
       width: element.clientWidth - 12, height: element.clientHeight - 38, cursor: { points: { size: 7 } }, legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
-      axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map(shortNumber) }],
-      series: [{ value: (_, value) => value === null ? "" : new Date(value * 1000).toLocaleTimeString() }, ...series.map((each, place) => ({
+      axes: [{ ...axis, size: 30, space: 84, values: (_, ticks) => ticks.map((tick, place) => (place && ticks[1] - ticks[0] < 60 ? seconds : minutes).format(tick * 1000)) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(shortNumber) }],
+      series: [{ label: "at", value: (_, value) => seconds.format((value ?? told.data.times.at(-1)) * 1000) }, ...series.map((each, place) => ({
         label: each.label, stroke: colours[place % colours.length], width: 2, points: { show: false }, spanGaps: false,
         fill: series.length === 1 ? `${colours[0]}22` : undefined,
-        value: (_, value) => value === null ? "–" : `${shortNumber(value)} ${element.dataset.unit}`,
+        value: (_, value) => `${shortNumber(value ?? told.data.series[place]?.values.at(-1))} ${element.dataset.unit}`,
       }))],
     }, [times, ...series.map((each) => each.values)], element);
   };
