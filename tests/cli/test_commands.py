@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from moldau import cli
 from moldau.cli import common
+from moldau.cli.target import addresses
 from moldau.testing import Broker
 from tests.support.broker_process import free_port
 from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
@@ -48,17 +49,14 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 1, done
+    assert done.returncode in (1, 2, 3, 4), done
     assert "Traceback" not in done.stderr
     return done.stderr
 
 
 def test_a_round_trip(run: Run) -> None:
     topic = fresh("orders")
-    assert (
-        said(run("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=60000"))
-        == f"created {topic}\n"
-    )
+    assert said(run("topic", "create", topic, "--partitions", "2", "-c", "retention.ms=60000")) == f"created {topic}\n"
     assert topic in said(run("topic", "list")).splitlines()
     described = said(run("topic", "describe", topic))
     assert f"{topic}: 2 partitions, retention.ms=60000" in described
@@ -90,8 +88,8 @@ def test_refusals_say_why(run: Run, broker: Broker) -> None:
     topic = create_topic(broker.bootstrap_servers, "refusing")
     assert "already exists" in refused(run("topic", "create", topic))
     assert run("topic", "create", topic, "--if-not-exists").returncode == 0
-    assert "retention.ms" in refused(run("topic", "create", fresh("bad"), "--config", "retention.ms=soon"))
-    assert "KEY=VALUE" in refused(run("topic", "create", fresh("bad"), "--config", "retention.ms"))
+    assert "retention.ms" in refused(run("topic", "create", fresh("bad"), "-c", "retention.ms=soon"))
+    assert "KEY=VALUE" in refused(run("topic", "create", fresh("bad"), "-c", "retention.ms"))
     assert "key separator" in refused(run("produce", topic, "--key-separator", ":", stdin="none\n"))
 
 
@@ -158,16 +156,9 @@ def test_numbers_no_topic_can_have(run: Run, option: str, number: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_address_without_a_port_gets_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, int]] = []
-
-    def refuse(address: tuple[str, int], timeout: float) -> None:
-        asked.append(address)
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr("socket.create_connection", refuse)
-    assert not any(common.listens(each) for each in ("localhost", "[::1]", "PLAINTEXT://there:19", "[::1]:7"))
-    assert asked == [("localhost", 9092), ("::1", 9092), ("there", 19), ("::1", 7)]
+def test_an_address_without_a_port_gets_kafkas() -> None:
+    found = addresses("localhost, [::1],PLAINTEXT://there:19,[::1]:7,::1")
+    assert found == [("localhost", 9092), ("::1", 9092), ("there", 19), ("::1", 7), ("::1", 9092)]
 
 
 def test_an_outage_is_told_once_and_so_is_its_end(capsys: pytest.CaptureFixture[str]) -> None:

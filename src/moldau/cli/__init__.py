@@ -5,31 +5,51 @@ the line) or `MOLDAU_DEBUG=1` shows where it came from.
 """
 
 import sys
+from typing import Any
 
 _DEBUG = "--debug"
 _INTERRUPTED = 130  # as shells report an end by Ctrl-C
+_PIPE_CLOSED = 141  # and one by a pipe that nobody reads
 
 
 def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Do what the arguments say; the exit status."""
     import os
 
-    arguments, is_debug = _without_debug(sys.argv[1:])
+    arguments, is_debug = _without_debug(arguments)
     sys.argv[1:] = arguments
+    if is_debug:
+        os.environ["MOLDAU_DEBUG"] = "1"
     try:
-        _dispatch(arguments)
+        status = _dispatch(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         if is_debug:
             raise
-        sys.exit(_INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has gone, as `head` does: nobody is left to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _leave_output()
     except Exception as error:
+        if type(error).__name__ == "ReaderGone":
+            return _leave_output()
         if is_debug or os.environ.get("MOLDAU_DEBUG"):
             raise
         reason = str(error) or "no reason given"
         print(f"moldau: {type(error).__name__}: {reason} ({_DEBUG} shows where)", file=sys.stderr)
-        sys.exit(1)
+        return 1
+    return status
+
+
+def _leave_output() -> int:
+    """Whoever read our output has gone, as `head` does: nobody is left to tell, and the interpreter need not try."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _PIPE_CLOSED
 
 
 def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
@@ -39,7 +59,7 @@ def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
     return options + arguments[end:], len(options) < end
 
 
-def _dispatch(arguments: list[str]) -> None:
+def _dispatch(arguments: list[str]) -> int:
     import gc
 
     # Loading code makes objects that stay: looking for garbage among them is time lost, here and later.
@@ -49,11 +69,32 @@ def _dispatch(arguments: list[str]) -> None:
 
         plain = serving.plain_arguments(arguments[1:])
         if plain is not None:
-            sys.exit(serving.serve(plain))
+            return serving.serve(plain)
     from moldau.cli.app import app
 
     gc.enable()
-    app()
+    try:
+        status: Any = app(arguments, prog_name="moldau", standalone_mode=False)
+    except Exception as error:
+        return _misused(error)
+    return status if isinstance(status, int) else 0
 
 
-__all__ = ["main"]
+def _misused(error: Exception) -> int:
+    """A wrong command line: one line, and where to look. Other errors go on."""
+    if type(error).__name__ == "Abort":
+        return _INTERRUPTED
+    if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+        raise error
+    context: Any = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        text = error.format_message()  # with Rich it is printed already
+        if text.strip():
+            print(text)
+        return 0 if context is not None and context.parent is None else int(error.exit_code)
+    where = f" ({context.command_path} --help shows more)" if context is not None else ""
+    print(f"moldau: {error.format_message()}{where}", file=sys.stderr)
+    return int(error.exit_code)
+
+
+__all__ = ["main", "run"]

@@ -1,48 +1,125 @@
-"""All commands in one place. Each lives in a file of its own and imports what it needs when it runs."""
+"""All commands in one table. A command's module is loaded when it runs, so that help and completion come at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from moldau.cli import (
-    app_run,
-    certs,
-    cluster,
-    console,
-    consume,
-    dlq,
-    lag,
-    pipeline,
-    produce,
-    relay,
-    serve,
-    topic,
-    trace,
-    user,
-)
-from moldau.cli.format import format_node
+
+class Entry(NamedTuple):
+    """`module` is in this package and has an `app`, or the function that is named."""
+
+    module: str
+    help: str
+    function: str = ""
+
+
+RUNNING = "Run brokers"
+RECORDS = "Topics and records"
+OPERATING = "Look after a cluster"
+CONSOLE = "The console"
+SECURITY = "Security"
+BUILDING = "Apps and pipelines"
+HERE = "This command line"
+
+COMMANDS: dict[str, dict[str, Entry]] = {
+    RUNNING: {
+        "serve": Entry("serve", "Run a broker."),
+        "cluster": Entry("cluster", "Run and change a cluster on this machine."),
+        "format": Entry("format", "Give a new cluster its first users, or let a voter that lost its disk begin anew."),
+    },
+    RECORDS: {
+        "topic": Entry("topic", "Create, show, change and delete topics."),
+        "produce": Entry("produce", "Write records from standard input or a file."),
+        "consume": Entry("consume", "Show records of topics."),
+    },
+    OPERATING: {
+        "config": Entry("config", "Show and change settings of topics, brokers and groups."),
+        "lag": Entry("lag", "Whether groups keep up, with a judgement."),
+    },
+    CONSOLE: {
+        "console": Entry("console", "A cluster in the browser.", "console"),
+        "console-user": Entry("console", "A line for the console's users.", "console_user"),
+    },
+    SECURITY: {
+        "user": Entry("user", "Users that log in with SCRAM: add, list, remove."),
+        "certs": Entry("certs", "Make certificates for trying things out."),
+    },
+    BUILDING: {
+        "app": Entry("app_run", "Run apps made with moldau.toolkit."),
+        "pipeline": Entry("pipeline", "Run, check and watch data pipelines on Spark."),
+        "dlq": Entry("dlq", "Look into dead letters, and send them back."),
+        "trace": Entry("trace", "The story of one message."),
+        "relay": Entry("relay", "Send what is due and what outboxes hold."),
+    },
+    HERE: {
+        "context": Entry("context", "Named clusters: addresses and logins to use by name."),
+    },
+}
+
+
+class LazyGroup(TyperGroup):
+    """Finds a command by name and loads it then; who only lists them gets names and help from the table."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._is_listing = False
+        self.commands = {
+            name: TyperCommand(name, help=entry.help, rich_help_panel=panel)
+            for panel, entries in COMMANDS.items()
+            for name, entry in entries.items()
+        }
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._is_listing:
+            return self.commands.get(cmd_name)
+        for entries in COMMANDS.values():
+            if cmd_name in entries:
+                return load(cmd_name, entries[cmd_name])
+        return None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
+
+def load(name: str, entry: Entry) -> Any:
+    from importlib import import_module
+
+    module = import_module(f"moldau.cli.{entry.module}")
+    if entry.function:
+        alone = typer.Typer(add_completion=False)
+        alone.command()(getattr(module, entry.function))
+    else:
+        alone = module.app
+    found = typer.main.get_command(alone)
+    found.name = name
+    return found
+
 
 app = typer.Typer(
     name="moldau",
-    help="Apache Kafka's design in Python: a broker for stock Kafka clients, and tools for any Kafka cluster.",
+    cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command("serve")(serve.serve)
-app.command("cluster")(cluster.cluster)
-app.command("format")(format_node)
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.add_typer(topic.app, name="topic")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(app_run.app, name="app")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(user.app, name="user")
-app.add_typer(certs.app, name="certs")
-app.command("lag")(lag.lag)
-app.command("trace")(trace.trace)
-app.command("relay")(relay.relay)
-app.command("console")(console.console)
-app.command("console-user")(console.console_user)
 
 
 def _show_version(wanted: bool) -> None:
@@ -56,5 +133,6 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show where an error came from; may stand anywhere."),
 ) -> None:
     """Apache Kafka's design in Python: a broker for stock Kafka clients, and tools for any Kafka cluster."""

@@ -14,16 +14,17 @@ from typing import Annotated, Any
 
 import typer
 
-from moldau.cli.common import fail
+from moldau.cli.failure import ExitCode, fail, misused
+from moldau.cli.frame import Commands
 
-app = typer.Typer(help="Run apps made with moldau.toolkit.", no_args_is_help=True)
+app = Commands(help="Run apps made with moldau.toolkit.")
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is, for example billing:app.")]
+ModuleAndName = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is, for example billing:app.")]
 
 
 @app.command()
 def run(
-    target: Target,
+    target: ModuleAndName,
     bootstrap_server: Annotated[
         str | None,
         typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Another cluster than the app's."),
@@ -46,7 +47,7 @@ def run(
 
 
 @app.command()
-def asyncapi(target: Target) -> None:
+def asyncapi(target: ModuleAndName) -> None:
     """Print the app's AsyncAPI 3 document."""
     import json
 
@@ -59,17 +60,17 @@ def load(target: str) -> Any:
 
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
-        fail(f"{target}: write MODULE:APP, for example billing:app")
+        misused(f"{target}: write MODULE:APP, for example billing:app")
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module itself imports something that is not there
-        fail(f"there is no module {module_name} here ({os.getcwd()})")
+        fail(f"there is no module {module_name} here ({os.getcwd()})", ExitCode.NOT_FOUND)
     found = getattr(module, name, None)
     if not isinstance(found, App):
-        fail(f"{module_name} has no App called {name}")
+        fail(f"{module_name} has no App called {name}", ExitCode.NOT_FOUND)
     return found
 
 

@@ -15,12 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
+from moldau.cli.frame import Commands
+
+app = Commands()
+
 _HOST = "127.0.0.1"
 _CONTROLLERS_AT = 100  # their ports, that far above the brokers'
 _NODES_MAX = 100
 _STOP_SECONDS_MAX = 60
 
 
+@app.command()
 def cluster(
     nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, max=_NODES_MAX, help="How many nodes.")] = 3,
     data_dir: Annotated[

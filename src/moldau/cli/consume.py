@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    TIMEOUT_SECONDS,
-    BootstrapServer,
-    Outage,
-    client_settings,
-    fail,
-    kafka_errors,
-)
+from moldau.cli.common import Outage
+from moldau.cli.failure import ExitCode, fail
+from moldau.cli.frame import Commands, Target
+from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 
+app = Commands()
+
+
+@app.command()
 def consume(
+    target: Target,
     topic: Annotated[str, typer.Argument(help="The topic to read.")],
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="From the first record, not the next.")
@@ -33,25 +33,16 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", metavar="TEXT", help="Show keys too, with this in between.")
     ] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Show the records of a topic, one a line, until stopped. Joins no group and commits nothing."""
-    from confluent_kafka import Consumer
-
-    outage = Outage(bootstrap_server)
-    settings = client_settings(
-        bootstrap_server,
-        **{"group.id": "moldau-cli", "enable.auto.commit": False, "enable.partition.eof": True},
-        error_cb=outage.on_error,
-    )
-    with kafka_errors(bootstrap_server):
-        consumer = Consumer(settings)
-        try:
-            _show(consumer, topic, from_beginning, max_records, exit_at_end, key_separator, outage)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            consumer.close()
+    outage = Outage(target.bootstrap_servers)
+    consumer = target.consumer(**{"enable.partition.eof": True, "error_cb": outage.on_error})
+    try:
+        _show(consumer, topic, from_beginning, max_records, exit_at_end, key_separator, outage)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        consumer.close()
 
 
 def _show(
@@ -67,7 +58,7 @@ def _show(
 
     found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
     if found.error is not None:
-        fail(f"no such topic: {topic} (`moldau topic list` shows what there is)")
+        fail(f"no such topic: {topic} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
     start = OFFSET_BEGINNING if from_beginning else OFFSET_END
     consumer.assign([TopicPartition(topic, index, start) for index in found.partitions])
     unfinished = set(found.partitions)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail, kafka_errors
+from moldau.cli.failure import fail, misused
+from moldau.cli.frame import Commands, Target
 
 if TYPE_CHECKING:
     from moldau.toolkit.dead_letters import Letter
 
-app = typer.Typer(help="Look into dead letters, and send them back.", no_args_is_help=True)
+app = Commands(help="Look into dead letters, and send them back.")
 
 Topic = Annotated[str, typer.Argument(help="The dead-letter topic, or the topic it belongs to.")]
 
@@ -22,18 +23,18 @@ def _name(topic: str) -> str:
 
 
 @app.command("list")
-def list_letters(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER) -> None:
+def list_letters(target: Target, topic: Topic) -> None:
     """The reasons, the most frequent first, each with a letter to look into."""
     from moldau.toolkit.dead_letters import by_reason, letters_in, redriven_ids
     from moldau.toolkit.errors import ToolkitError
 
-    config = {"bootstrap.servers": bootstrap_server}
-    with kafka_errors(bootstrap_server):
-        try:
-            found = list(letters_in(config, _name(topic)))
-        except ToolkitError as error:
-            fail(str(error))
-        done = redriven_ids(config, _name(topic))
+    target.reach()
+    config = target.librdkafka()
+    try:
+        found = list(letters_in(config, _name(topic)))
+    except ToolkitError as error:
+        fail(str(error))
+    done = redriven_ids(config, _name(topic))
     back = sum(letter.id in done for letter in found)
     typer.echo(f"{_name(topic)}: {len(found)} letters, {back} of them sent back")
     for reason in by_reason(found):
@@ -43,20 +44,20 @@ def list_letters(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTS
 
 @app.command()
 def show(
+    target: Target,
     topic: Topic,
     letter: Annotated[str, typer.Argument(help="Its id, or partition:offset in the dead-letter topic.")],
     raw: Annotated[bool, typer.Option("--raw", help="Only the value, byte for byte.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """One letter: where it came from, why it died, what is in it."""
     from moldau.toolkit.dead_letters import find_letter
     from moldau.toolkit.errors import ToolkitError
 
-    with kafka_errors(bootstrap_server):
-        try:
-            found = find_letter({"bootstrap.servers": bootstrap_server}, _name(topic), letter)
-        except ToolkitError as error:
-            fail(str(error))
+    target.reach()
+    try:
+        found = find_letter(target.librdkafka(), _name(topic), letter)
+    except ToolkitError as error:
+        fail(str(error))
     if raw:
         sys.stdout.buffer.write(found.value or b"")
         return
@@ -82,22 +83,22 @@ def _print(letter: Letter) -> None:
 
 @app.command()
 def redrive(
+    target: Target,
     topic: Topic,
     ids: Annotated[list[str] | None, typer.Option("--id", help="A letter's id; may be repeated.")] = None,
     reason: Annotated[str | None, typer.Option(help="Letters whose error has this text.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All letters.")] = False,
     to: Annotated[str | None, typer.Option(help="Another topic than the one they came from.")] = None,
     rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Send letters back, none of them twice; what was done is on the topic `…-dlt-redriven`."""
     from moldau.toolkit.dead_letters import redrive as send_back
     from moldau.toolkit.errors import ToolkitError
 
     if sum((bool(ids), reason is not None, everything)) != 1:
-        fail("say which letters: --id ID, --reason TEXT or --all")
+        misused("say which letters: --id ID, --reason TEXT or --all")
     if rate is not None and rate <= 0:
-        fail("--rate is above zero")
+        misused("--rate is above zero")
     wanted = set(ids or ())
 
     def choose(letter: Letter) -> bool:
@@ -105,9 +106,9 @@ def redrive(
             return reason in f"{letter.reason}: {letter.error}"
         return everything or bool(wanted & {letter.id, letter.origin.id, f"{letter.partition}:{letter.offset}"})
 
-    with kafka_errors(bootstrap_server):
-        try:
-            done = send_back({"bootstrap.servers": bootstrap_server}, _name(topic), choose, to=to, rate=rate)
-        except ToolkitError as error:
-            fail(str(error))
+    target.reach()
+    try:
+        done = send_back(target.librdkafka(), _name(topic), choose, to=to, rate=rate)
+    except ToolkitError as error:
+        fail(str(error))
     typer.echo(f"{done.sent} sent back, {done.skipped} were before, {done.left} left")

@@ -10,7 +10,13 @@ from typing import Annotated
 
 import typer
 
+from moldau.cli.failure import misused
+from moldau.cli.frame import Commands
 
+app = Commands()
+
+
+@app.command()
 def format_node(
     config: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="The node's server.properties.")],
     cluster_id: Annotated[
@@ -35,15 +41,11 @@ def format_node(
     from moldau.security.first_users import parse_first_user
 
     if not add_scram and cluster_id is None:
-        typer.echo(
-            "moldau: say --add-scram for a new cluster, or --cluster-id for a voter that lost its disk", err=True
-        )
-        raise typer.Exit(2)
+        misused("say --add-scram for a new cluster, or --cluster-id for a voter that lost its disk")
     try:
         users = [parse_first_user(each) for each in add_scram or []]
     except ValueError as error:
-        typer.echo(f"moldau: --add-scram: {error}", err=True)
-        raise typer.Exit(2) from error
+        misused(f"--add-scram: {error}")
     try:
         settings = load_broker_config(read_properties(config))
         if users:
@@ -52,8 +54,7 @@ def format_node(
             assert cluster_id is not None
             format_voter(settings, cluster_id, RealDisk(), SystemRandom())
     except (InvalidConfig, WrongDirectory, OSError) as error:
-        typer.echo(f"moldau: {error}", err=True)
-        raise typer.Exit(2) from error
+        misused(str(error))
     if users:
         names = ", ".join(dict.fromkeys(each.name for each in users))
         typer.echo(f"formatted cluster {cluster_id} with the users {names}: format the other controllers, then start")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, kafka_errors
+from moldau.cli.frame import Commands, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from moldau.toolkit.lag import PartitionLag
 
 
+app = Commands()
+
+
+@app.command()
 def lag(
+    target: Target,
     groups: Annotated[
         list[str] | None, typer.Argument(metavar="GROUP...", help="All groups, if none are named.")
     ] = None,
@@ -31,7 +36,6 @@ def lag(
     webhook: Annotated[
         str | None, typer.Option("--alert-webhook", metavar="URL", help="POST JSON there when a judgement changes.")
     ] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Lag per partition in records and seconds, its trend, and a judgement: ok, slow, stalled, stopped.
 
@@ -43,13 +47,12 @@ def lag(
 
     alerts = [command_alert(shlex.split(command))] if command else []
     alerts += [webhook_alert(webhook)] if webhook else []
-    config = {"bootstrap.servers": bootstrap_server}
-    with kafka_errors(bootstrap_server):
-        monitor = LagMonitor(config, groups or (), window=window, alerts=alerts)
-        if not watch:
-            _show(monitor.measure())
-            return
-        _watch(monitor.measure, every)
+    target.reach()
+    monitor = LagMonitor(target.librdkafka(), groups or (), window=window, alerts=alerts)
+    if not watch:
+        _show(monitor.measure())
+        return
+    _watch(monitor.measure, every)
 
 
 def _watch(measure: Callable[[], list[PartitionLag]], every: float) -> None:

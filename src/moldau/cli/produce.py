@@ -8,47 +8,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Outage, client_settings, fail, kafka_errors
+from moldau.cli.common import Outage
+from moldau.cli.failure import fail, misused
+from moldau.cli.frame import Commands, Target
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+
+
+app = Commands()
 
 
 class _BadLine(Exception):
     """A line that cannot be a record; what was read before it is sent all the same."""
 
 
+@app.command()
 def produce(
+    target: Target,
     topic: Annotated[str, typer.Argument(help="The topic to write to.")],
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", metavar="TEXT", help="What stands between key and value.")
     ] = None,
     compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = "none",
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all.")] = "all",
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Send each line of standard input as a record. Says how many arrived; fails if any did not."""
-    from confluent_kafka import Producer
-
     if key_separator == "":
-        fail("--key-separator is empty: give the text between key and value, for example ':'")
-    outage = Outage(bootstrap_server)
+        misused("--key-separator is empty: give the text between key and value, for example ':'")
+    outage = Outage(target.bootstrap_servers)
     delivery = _Delivery(outage)
     bad_line: _BadLine | None = None
-    with kafka_errors(bootstrap_server):
-        settings = client_settings(bootstrap_server, acks=acks, **{"compression.type": compression, "linger.ms": 5})
-        settings["message.timeout.ms"] = 15_000
-        # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
-        settings["topic.metadata.propagation.max.ms"] = 5_000
-        settings["error_cb"] = outage.on_error
-        producer = Producer(settings)
-        try:
-            for key, value in _records(sys.stdin.buffer, key_separator):
-                _send(producer, topic, key, value, delivery)
-        except _BadLine as error:
-            bad_line = error
-        finally:
-            producer.flush()
+    settings = {"acks": acks, "compression.type": compression, "linger.ms": 5, "message.timeout.ms": 15_000}
+    # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
+    settings |= {"topic.metadata.propagation.max.ms": 5_000, "error_cb": outage.on_error}
+    producer = target.producer(**settings)
+    try:
+        for key, value in _records(sys.stdin.buffer, key_separator):
+            _send(producer, topic, key, value, delivery)
+    except _BadLine as error:
+        bad_line = error
+    finally:
+        producer.flush()
     typer.echo(f"{delivery.sent} records to {topic}", err=True)
     if delivery.failed:
         fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail
+from moldau.cli.failure import fail, misused
+from moldau.cli.frame import Commands, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from moldau.toolkit.relay import Part
 
 
+app = Commands()
+
+
+@app.command()
 def relay(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    target: Target,
     delays: Annotated[
         list[str] | None,
         typer.Option("--delays", metavar="TOPIC", help="Delayed messages of this name; may be repeated."),
@@ -41,7 +46,8 @@ def relay(
     from moldau.toolkit.errors import ToolkitError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = _config(settings or [])
+    config = target.librdkafka(**_config(settings or []))
+    bootstrap_server = target.bootstrap_servers
     parts = [] if no_delays else _delays(bootstrap_server, delays or [], config)
     place = None if http == "-" else _place(http)
     try:
@@ -100,7 +106,7 @@ def _config(settings: list[str]) -> dict[str, Any]:
     for each in settings:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            fail(f"{each!r}: write --set KEY=VALUE")
+            misused(f"{each!r}: write --set KEY=VALUE")
         found[name] = value
     return found
 
@@ -108,7 +114,7 @@ def _config(settings: list[str]) -> dict[str, Any]:
 def _place(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal():
-        fail(f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9309")
+        misused(f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9309")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

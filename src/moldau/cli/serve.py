@@ -7,8 +7,12 @@ from typing import Annotated
 import typer
 
 from moldau.cli import serving
+from moldau.cli.frame import Commands
+
+app = Commands()
 
 
+@app.command()
 def serve(
     config: Annotated[
         str | None, typer.Option("--config", "-c", metavar="FILE", help="A server.properties file, as for Kafka.")

@@ -7,25 +7,29 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail, kafka_errors
+from moldau.cli.failure import ExitCode, fail
+from moldau.cli.frame import Commands, Target
+
+app = Commands()
 
 
+@app.command()
 def trace(
+    target: Target,
     message: Annotated[str, typer.Argument(metavar="ID", help="The message's id: its header moldau-id.")],
     topic: Annotated[str, typer.Option(help="The trace topic of the apps.")] = "moldau-trace",
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """Where a message was produced, stored, consumed, by whom, and how often retried. Apps note it with trace=True."""
     from moldau.toolkit.errors import ToolkitError
     from moldau.toolkit.trace import story
 
-    with kafka_errors(bootstrap_server):
-        try:
-            steps = story({"bootstrap.servers": bootstrap_server}, message, topic)
-        except ToolkitError as error:
-            fail(f"{error}: start apps with App(…, trace=True)")
+    target.reach()
+    try:
+        steps = story(target.librdkafka(), message, topic)
+    except ToolkitError as error:
+        fail(f"{error}: start apps with App(…, trace=True)", ExitCode.NOT_FOUND)
     if not steps:
-        fail(f"nothing is noted about {message}")
+        fail(f"nothing is noted about {message}", ExitCode.NOT_FOUND)
     for step in steps:
         at = datetime.fromtimestamp(step.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
         details = " ".join(f"{name}={value}" for name, value in step.details.items())

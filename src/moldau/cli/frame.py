@@ -1,0 +1,206 @@
+"""The frame every command stands in: common options, errors as one line, `--watch`.
+
+A module makes its commands with `Commands`. A parameter of type `Target` becomes `-b`, `-X`, `--config` and
+`--context`; one of type `Output` becomes `--json` and `--format`; `watchable=True` adds `--watch`:
+
+    app = Commands(help="Users.")
+
+    @app.command("list")
+    def list_users(target: Target, output: Output) -> None:
+        output.show([{"name": …}])
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from moldau.cli.failure import ExitCode, explain, fail, misused, tell
+from moldau.cli.output import Output
+from moldau.cli.target import Target, resolve
+
+_PANEL = "The cluster"
+_SHOWN = "Output"
+_EVERY_SECONDS_MIN = 0.1
+
+_TARGET_OPTIONS: dict[str, Any] = {
+    "bootstrap_server": Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar="MOLDAU_BOOTSTRAP_SERVER",
+            metavar="HOST:PORT",
+            help="Where the cluster is, Moldau or Apache Kafka; 127.0.0.1:9092 if not said.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "client_settings": Annotated[
+        list[str] | None,
+        typer.Option("-X", metavar="KEY=VALUE", help="A client setting; may be repeated.", rich_help_panel=_PANEL),
+    ],
+    "client_config": Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            "--command-config",
+            envvar="MOLDAU_CONFIG",
+            metavar="FILE",
+            help="A client.properties file, as Java's clients use.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "context": Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            envvar="MOLDAU_CONTEXT",
+            metavar="NAME",
+            help="A named cluster; see `moldau context`.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+}
+_OUTPUT_OPTIONS: dict[str, Any] = {
+    "as_json": Annotated[bool, typer.Option("--json", help="JSON.", rich_help_panel=_SHOWN)],
+    "template": Annotated[
+        str | None,
+        typer.Option("--format", metavar="TEXT", help="A line per row, with {names} in it.", rich_help_panel=_SHOWN),
+    ],
+}
+_WATCH_OPTION = Annotated[
+    float | None,
+    typer.Option("--watch", "-w", metavar="SECONDS", help="Again and again, until Ctrl-C.", rich_help_panel=_SHOWN),
+]
+
+
+class Commands(typer.Typer):
+    """A group of commands, or one alone, in the frame."""
+
+    def __init__(self, help: str | None = None, **settings: Any) -> None:  # noqa: A002  Typer's own name
+        super().__init__(help=help, no_args_is_help=True, add_completion=False, **settings)
+
+    def command(  # type: ignore[override]  # fewer options than Typer's: the frame decides the rest
+        self, name: str | None = None, *, watchable: bool = False, hidden: bool = False, no_args_is_help: bool = False
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        add = super().command(name, hidden=hidden, no_args_is_help=no_args_is_help)
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            add(_framed(function, watchable=watchable))
+            return function
+
+        return decorate
+
+
+def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., Any]:
+    signature = inspect.signature(function, eval_str=True)
+    names = {
+        each.annotation: each.name for each in signature.parameters.values() if each.annotation in (Target, Output)
+    }
+    kept = [each for each in signature.parameters.values() if each.annotation not in (Target, Output)]
+    added: dict[str, Any] = {}
+    if Output in names:
+        added |= _OUTPUT_OPTIONS
+    if watchable:
+        added["watch"] = _WATCH_OPTION
+    if Target in names:
+        added |= _TARGET_OPTIONS
+    extra = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "as_json" else None, annotation=kind
+        )
+        for name, kind in added.items()
+    ]
+
+    @wraps(function)
+    def framed(**arguments: Any) -> Any:
+        watch = arguments.pop("watch", None)
+        as_json, template = arguments.pop("as_json", False), arguments.pop("template", None)
+        bootstrap_servers = ""
+        try:
+            if Target in names:
+                options = [arguments.pop(name) for name in _TARGET_OPTIONS]
+                target = Target(resolve(options[0], options[1] or (), options[2], options[3]))
+                bootstrap_servers = target.bootstrap_servers
+                arguments[names[Target]] = target
+            if Output in names:
+                arguments[names[Output]] = Output(as_json=as_json, template=template)
+            if watch is None:
+                return function(**arguments)
+            return _watch(function, arguments, names[Output], watch)
+        except BrokenPipeError:
+            raise ReaderGone from None
+        except Exception as error:
+            explained = explain(error, bootstrap_servers)
+            if explained is None or is_debugging():
+                raise
+            fail(*explained)
+
+    framed.__signature__ = inspect.Signature([*kept, *extra])  # type: ignore[attr-defined]  # what Typer reads
+    framed.__annotations__ = {each.name: each.annotation for each in [*kept, *extra]}
+    del framed.__wrapped__  # or Typer would look at the function behind it
+    return framed
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has closed it."""
+
+
+def is_debugging() -> bool:
+    import os
+
+    return bool(os.environ.get("MOLDAU_DEBUG"))
+
+
+def _watch(function: Callable[..., Any], arguments: dict[str, Any], output_name: str, every: float) -> None:
+    """In place on a terminal, one after the other elsewhere. A cluster that is away is waited for."""
+    if every < _EVERY_SECONDS_MIN:
+        misused(f"--watch {every:g}: at least {_EVERY_SECONDS_MIN} seconds")
+    output: Output = arguments[output_name]
+    if not output.is_for_people:
+        while True:
+            _once(function, arguments)
+            sys.stdout.flush()
+            time.sleep(every)
+    import io
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    screen = Console()
+    with Live(console=screen, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
+        while True:
+            page = io.StringIO()
+            console = Console(file=page, force_terminal=True, width=screen.width, color_system="standard")
+            arguments[output_name] = Output(console=console)
+            trouble = _once(function, arguments)
+            if trouble:
+                console.print(trouble, style="red")
+            live.update(Text.from_ansi(page.getvalue()), refresh=True)
+            time.sleep(every)
+
+
+def _once(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
+    """What is wrong now, if the cluster is away for the moment."""
+    try:
+        function(**arguments)
+    except typer.Exit as ended:
+        if ended.exit_code != ExitCode.UNREACHABLE:
+            raise
+    except Exception as error:
+        explained = explain(error, "the cluster")
+        if explained is None or explained.code != ExitCode.UNREACHABLE:
+            raise
+        tell(explained.message)
+        return explained.message
+    return ""
+
+
+__all__ = ["Commands", "Output", "ReaderGone", "Target", "is_debugging"]

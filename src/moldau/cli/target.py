@@ -1,0 +1,220 @@
+"""The cluster a command talks to: where it is and how to get in, under the names Kafka's Java clients use.
+
+Settings come from four places, the later one wins: the context (`moldau context`), a client.properties file
+(`--config`), the environment (`MOLDAU_BOOTSTRAP_SERVER`, `MOLDAU_X_SASL_PASSWORD` for sasl.password, …), and the
+command line (`-X`, `-b`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from moldau.cli.failure import fail, misused, no_broker
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+    from moldau.client.admin import Admin
+
+DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+TIMEOUT_SECONDS = 15.0
+_CONNECT_SECONDS = 3.0
+_DEFAULT_PORT = 9092
+_ENVIRONMENT = "MOLDAU_X_"
+_SERVERS = "bootstrap.servers"
+
+# What Java's clients call differently.
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "buffer.memory": "",
+    "default.api.timeout.ms": "",
+    "request.timeout.ms": "socket.timeout.ms",
+    "sasl.mechanism": "sasl.mechanisms",
+}
+# What only Java's clients have: classes, JVM key stores' passwords, pools. A file that is shared with them may hold it.
+_JAVA_ONLY = (
+    *("key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "interceptor.classes"),
+    *("metric.reporters", "metrics.", "partitioner.class", "partition.assignment.strategy", "max.poll.records"),
+    *("max.block.ms", "exclude.internal.topics", "sasl.jaas.config", "sasl.client.callback", "sasl.login."),
+    *("ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "ssl.keymanager", "ssl.trustmanager"),
+    *("ssl.engine.factory.class", "ssl.secure.random", "auto.include.jmx", "socket.connection.setup.timeout.max.ms"),
+    *("enable.metrics.push", "config.providers", "security.providers"),
+)
+
+
+class Target:
+    """Made by the frame from a command's options; clients are made only once somebody has answered."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` under Kafka's names, `bootstrap.servers` among them."""
+        self.settings = dict(settings)
+        self.bootstrap_servers = self.settings[_SERVERS]
+        self._was_reached = False
+
+    def reach(self) -> None:
+        """Make sure that a broker answers and lets us in; a client would try for a long time and not say why not."""
+        if self._was_reached:
+            return
+        from moldau.client.connection import Connection, Disconnected
+        from moldau.client.security import SettingError
+        from moldau.client.settings import parse_client_settings
+
+        failure = "no address was given"
+        try:
+            quick = self.settings | {
+                "socket.connection.setup.timeout.ms": str(int(_CONNECT_SECONDS * 1000)),
+                "request.timeout.ms": str(int(TIMEOUT_SECONDS * 1000)),
+                _SERVERS: ",".join(f"[{host}]:{port}" for host, port in addresses(self.bootstrap_servers)),
+            }
+            parsed = parse_client_settings(quick)
+        except SettingError as error:
+            if error.name != "sasl.mechanism":
+                misused(str(error))
+            self._was_reached = any(_listens(*each) for each in addresses(self.bootstrap_servers))
+            if not self._was_reached:  # librdkafka knows more ways to log in than we do
+                fail(*no_broker(self.bootstrap_servers))
+            return
+        for host, port in parsed.bootstrap_servers:
+            try:
+                Connection(host, port, parsed).close()
+            except Disconnected as error:
+                failure = _reason(error)
+            else:
+                self._was_reached = True
+                return
+        fail(*no_broker(self.bootstrap_servers, failure))
+
+    def librdkafka(self, **more: Any) -> dict[str, Any]:
+        """The settings as confluent-kafka takes them; its own log is off: errors come through calls."""
+        quiet = {"log_level": 0, "socket.connection.setup.timeout.ms": "5000", "client.id": "moldau"}
+        return {**quiet, **librdkafka_settings(self.settings), **more}
+
+    def admin_client(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        self.reach()
+        return AdminClient(self.librdkafka())
+
+    def consumer(self, **more: Any) -> Consumer:
+        """One that belongs to no group, unless `group.id` says so."""
+        from confluent_kafka import Consumer
+
+        self.reach()
+        group = self.settings.get("group.id", "moldau-cli")
+        return Consumer(self.librdkafka(**{"group.id": group, "enable.auto.commit": False, **more}))
+
+    def producer(self, **more: Any) -> Producer:
+        from confluent_kafka import Producer
+
+        self.reach()
+        return Producer(self.librdkafka(**more))
+
+    def admin(self) -> Admin:
+        """For what confluent-kafka's AdminClient does not ask: quorum, log dirs, reassignments, transactions."""
+        from moldau.client.admin import Admin
+        from moldau.client.settings import parse_client_settings
+
+        self.reach()
+        servers = ",".join(f"[{host}]:{port}" for host, port in addresses(self.bootstrap_servers))
+        return Admin(parse_client_settings(self.settings | {_SERVERS: servers}))
+
+
+def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """Hosts and ports; Kafka's port where none is given, and a word about what is no address."""
+    found = []
+    for part in filter(None, (each.strip() for each in bootstrap_servers.split(","))):
+        place = part.rpartition("://")[2]
+        host, colon, port = place.rpartition(":")
+        if not colon or place.endswith("]") or (":" in host and not host.startswith("[")):
+            host, port = place, str(_DEFAULT_PORT)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            misused(f"{part!r} is no address: write HOST:PORT, for example {DEFAULT_BOOTSTRAP_SERVER}")
+        found.append((host.strip("[]"), int(port)))
+    return found or misused("bootstrap.servers is empty: write HOST:PORT, several with commas")
+
+
+def _reason(error: Exception) -> str:
+    """Of what the system said, the words."""
+    cause = error.__cause__
+    return (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError):
+        return False
+    return True
+
+
+def resolve(
+    bootstrap_server: str | None, extra: Iterable[str], config: str | None, context: str | None
+) -> dict[str, str]:
+    """All settings of a command's target."""
+    from moldau.cli.contexts import chosen_settings
+
+    settings = chosen_settings(context)
+    if config is not None:
+        settings |= read_settings(config)
+    for name, value in os.environ.items():
+        if name.startswith(_ENVIRONMENT):
+            settings[name.removeprefix(_ENVIRONMENT).lower().replace("_", ".")] = value
+    if bootstrap_server is not None:
+        settings[_SERVERS] = bootstrap_server
+    settings |= pairs(extra, "-X")
+    settings.setdefault(_SERVERS, DEFAULT_BOOTSTRAP_SERVER)
+    return settings
+
+
+def read_settings(path: str) -> dict[str, str]:
+    """A client.properties file."""
+    from moldau.broker.config import InvalidConfig, read_properties
+
+    try:
+        return read_properties(path)
+    except InvalidConfig as error:
+        hint = ""
+        if "=" in path and not os.path.exists(path):
+            hint = "; here --config is a file of client settings (topic settings are -c KEY=VALUE)"
+        misused(f"{error}{hint}")
+
+
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`KEY=VALUE`, from an option that may be repeated."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            misused(f"{option} {text}: give KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def librdkafka_settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Settings under the names of Java's clients as librdkafka takes them; what only Java has is left out."""
+    from moldau.client.security import MECHANISMS, librdkafka_security
+
+    mechanism = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "PLAIN").upper()
+    is_ours = mechanism in MECHANISMS or not kafka.get("security.protocol", "").upper().startswith("SASL")
+    security = librdkafka_security(kafka) if is_ours else {}
+    found = {}
+    for name, value in kafka.items():
+        if name.startswith(_JAVA_ONLY) or (is_ours and _is_security(name)):
+            continue
+        renamed = _RENAMED.get(name, name)
+        if renamed:
+            found[renamed] = value
+    if found.get("auto.offset.reset") == "none":
+        found["auto.offset.reset"] = "error"
+    return found | security
+
+
+def _is_security(name: str) -> bool:
+    return name.startswith(("sasl.", "ssl.")) or name == "security.protocol"
