@@ -1,102 +1,389 @@
-"""`moldau produce TOPIC`: lines from standard input become records."""
+"""`moldau produce TOPIC`: lines, JSON objects or whole files become records."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moldau.cli.common import Outage
-from moldau.cli.failure import fail, misused
-from moldau.cli.frame import Commands, Target
+from moldau.cli.completing import complete_topics
+from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.frame import Commands, Output, Target
+from moldau.cli.output import unescape
+from moldau.cli.places import parse_time
+from moldau.cli.record_forms import NAMES, Form, Unfit, make_form
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-
 app = Commands()
 
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_CHUNK_BYTES = 1 << 16
+_LINE_BYTES_MAX = 1 << 30
+_INTERRUPTED = "interrupted"
 
-class _BadLine(Exception):
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """To be sent; `partition` -1 is the partitioner's choice, `timestamp_ms` 0 is now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+class BadInput(Exception):
     """A line that cannot be a record; what was read before it is sent all the same."""
 
 
 @app.command()
 def produce(
     target: Target,
-    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    output: Output,
+    topic: Annotated[str, typer.Argument(help="The topic to write to.", autocompletion=complete_topics)],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Read these instead of standard input.")
+    ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", metavar="TEXT", help="What stands between key and value.")
     ] = None,
+    separator: Annotated[
+        str, typer.Option("--separator", "-s", metavar="TEXT", help="What stands between records.")
+    ] = "\\n",
+    json_lines: Annotated[
+        bool, typer.Option("--json-input", "-j", help="Lines are objects, as `consume --json` writes them.")
+    ] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Each file is one record.")] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="The key of all records.")] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all records; may be repeated."),
+    ] = None,
+    partition: Annotated[int, typer.Option("--partition", "-p", min=-1, help="-1: by key, else any.")] = -1,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", "-t", metavar="TIME", help="Of all records: ISO time, ms, or -1h.")
+    ] = None,
+    key_as: Annotated[str, typer.Option("--key-as", metavar="FORM", help="How keys are written.")] = "text",
+    value_as: Annotated[
+        str, typer.Option("--value-as", metavar="FORM", help=f"How values are written: {', '.join(NAMES)}.")
+    ] = "text",
+    key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="FILE", help="Of Avro, Protobuf.")] = None,
+    value_schema: Annotated[
+        str | None,
+        typer.Option("--value-schema", metavar="FILE", help="Avro's .avsc; Protobuf's FILE#package.Message."),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option("--registry", envvar="MOLDAU_REGISTRY", metavar="URL", help="Confluent's schema registry."),
+    ] = None,
+    null: Annotated[
+        str | None,
+        typer.Option("--null", "-Z", metavar="TEXT", help="A value that is this is a tombstone; '' for empty ones."),
+    ] = None,
     compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = "none",
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all.")] = "all",
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="At most so many records a second.")] = None,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", metavar="ID", help="All records in one transaction, or none.")
+    ] = None,
+    transaction_every: Annotated[
+        int | None, typer.Option("--transaction-every", metavar="N", min=1, help="A transaction for every N records.")
+    ] = None,
 ) -> None:
     """Send each line of standard input as a record. Says how many arrived; fails if any did not."""
-    if key_separator == "":
-        misused("--key-separator is empty: give the text between key and value, for example ':'")
+    if key_separator == "" or separator == "":
+        misused("a separator is empty: give the text between key and value (-k ':'), or between records (-s '\\n')")
+    if compression not in _CODECS:
+        misused(f"--compression {compression}: choose one of {', '.join(_CODECS)}")
+    if acks not in ("0", "1", "all", "-1"):
+        misused(f"--acks {acks}: 0, 1 or all")
+    if sum((json_lines, whole, key_separator is not None)) > 1:
+        misused("--json-input, --whole and --key-separator: choose one")
+    if whole and not files:
+        misused("--whole needs files: moldau produce TOPIC --whole FILE...")
+    if transaction_every is not None and transactional_id is None:
+        misused("--transaction-every needs a --transactional-id")
+    if transactional_id is not None and acks not in ("all", "-1"):
+        misused("transactions need --acks all")
+    reading = Reading(
+        key_form=make_form(key_as, "key", topic, key_schema, registry),
+        value_form=make_form(value_as, "value", topic, value_schema, registry),
+        separator=unescape(separator).encode(),
+        key_separator=None if key_separator is None else unescape(key_separator).encode(),
+        null=None if null is None else null.encode(),
+    )
+    fixed = Record(
+        None,
+        None if key is None else reading.encoded(reading.key_form, key.encode(), "--key"),
+        tuple(_header(each) for each in headers or ()),
+        partition,
+        0 if timestamp is None else parse_time(timestamp),
+    )
+    sources = [_opened(each) for each in files or ()] or [_standard_input()]
     outage = Outage(target.bootstrap_servers)
-    delivery = _Delivery(outage)
-    bad_line: _BadLine | None = None
-    settings = {"acks": acks, "compression.type": compression, "linger.ms": 5, "message.timeout.ms": 15_000}
+    delivery = Delivery(outage, output)
+    settings: dict[str, Any] = {"acks": acks, "compression.type": compression, "linger.ms": 5}
     # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
-    settings |= {"topic.metadata.propagation.max.ms": 5_000, "error_cb": outage.on_error}
-    producer = target.producer(**settings)
-    try:
-        for key, value in _records(sys.stdin.buffer, key_separator):
-            _send(producer, topic, key, value, delivery)
-    except _BadLine as error:
-        bad_line = error
-    finally:
+    settings |= {"topic.metadata.propagation.max.ms": 5_000, "message.timeout.ms": 15_000}
+    settings |= {"enable.idempotence": acks in ("all", "-1"), "error_cb": outage.on_error}
+    if transactional_id is not None:
+        settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
+    producer = target.producer(**{name: value for name, value in settings.items() if name not in target.settings})
+    records = _paced(_records(sources, reading, fixed, json_lines=json_lines, whole=whole), rate)
+    if transactional_id is None:
+        stopped = _send_all(producer, topic, records, delivery)
         producer.flush()
-    typer.echo(f"{delivery.sent} records to {topic}", err=True)
-    if delivery.failed:
-        fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")
-    if bad_line is not None:
-        fail(f"{bad_line}; the lines before it were sent, nothing from it on")
+        _report(topic, delivery, stopped)
+    else:
+        _send_in_transactions(producer, topic, records, delivery, transaction_every)
 
 
-class _Delivery:
+@dataclass(slots=True)
+class Reading:
+    key_form: Form
+    value_form: Form
+    separator: bytes
+    key_separator: bytes | None
+    null: bytes | None
+
+    def encoded(self, form: Form, given: Any, where: str) -> bytes:
+        try:
+            return form.encode(given)
+        except Unfit as error:
+            raise BadInput(f"{where}: {error}") from error
+
+
+def _standard_input() -> tuple[str, IO[bytes]]:
+    if sys.stdin.isatty():
+        tell("reading lines from the terminal; Ctrl-D ends")
+    return "", sys.stdin.buffer
+
+
+def _opened(path: Path) -> tuple[str, IO[bytes]]:
+    try:
+        return str(path), path.open("rb")
+    except OSError as error:
+        misused(f"cannot read {path}: {error.strerror}")
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        misused(f"--header {text}: give NAME=VALUE, or NAME alone for a header without a value")
+    return name, value.encode() if equals else None
+
+
+def _records(
+    sources: Iterable[tuple[str, IO[bytes]]], reading: Reading, fixed: Record, *, json_lines: bool, whole: bool
+) -> Iterator[Record]:
+    for name, source in sources:
+        with source:
+            if whole:
+                value = source.read()
+                yield replace(fixed, value=reading.encoded(reading.value_form, value, name))
+                continue
+            for number, line in enumerate(_pieces(source, reading.separator), start=1):
+                where = f"{name + ', ' if name else ''}line {number}"
+                if json_lines:
+                    if line.strip():
+                        yield _from_object(line, reading, fixed, where)
+                else:
+                    yield _from_line(line, reading, fixed, where)
+
+
+def _pieces(source: IO[bytes], separator: bytes) -> Iterator[bytes]:
+    """What stands between separators; at once when a line is there, for whoever types them."""
+    if separator == b"\n":
+        for line in source:
+            yield line[:-1] if line.endswith(b"\n") else line
+        return
+    rest = b""
+    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
+    while chunk := read(_CHUNK_BYTES):
+        *pieces, rest = (rest + chunk).split(separator)
+        yield from pieces
+        if len(rest) > _LINE_BYTES_MAX:
+            raise BadInput(f"no separator in {_LINE_BYTES_MAX} bytes")
+    if rest:
+        yield rest
+
+
+def _from_line(line: bytes, reading: Reading, fixed: Record, where: str) -> Record:
+    key = fixed.key
+    if reading.key_separator is not None:
+        raw, found, line = line.partition(reading.key_separator)
+        if not found:
+            raise BadInput(f"{where} has no key separator {reading.key_separator.decode()!r}: {_shortened(raw)}")
+        key = reading.encoded(reading.key_form, raw, f"{where}, key")
+    if reading.null is not None and line == reading.null:
+        return replace(fixed, value=None, key=key)
+    return replace(fixed, value=reading.encoded(reading.value_form, line, where), key=key)
+
+
+def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Record:
+    """As `consume --json` writes them; what is missing is taken from the options."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"{where} is no JSON ({error}): {_shortened(line)}") from error
+    if not isinstance(found, dict) or "value" not in found:
+        raise BadInput(f'{where}: give an object with a "value" at least: {_shortened(line)}')
+    try:
+        key, value = found.get("key"), found["value"]
+        given = found.get("headers") or []
+        headers = tuple(
+            (str(name), None if each is None else _header_bytes(each))
+            for name, each in (given.items() if isinstance(given, dict) else given)
+        )
+        partition = int(found.get("partition", -1)) if fixed.partition == -1 else fixed.partition
+        timestamp = fixed.timestamp_ms or int(found.get("timestamp_ms") or 0)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{where}: {error}") from error
+    return Record(
+        None if value is None else reading.encoded(reading.value_form, value, where),
+        fixed.key if key is None else reading.encoded(reading.key_form, key, f"{where}, key"),
+        headers + fixed.headers,
+        partition,
+        timestamp,
+    )
+
+
+def _header_bytes(value: Any) -> bytes:
+    from moldau.cli.record_forms import _as_bytes
+
+    return _as_bytes(value)
+
+
+def _shortened(line: bytes, length_max: int = 80) -> str:
+    text = line.decode(errors="replace")
+    return repr(text if len(text) <= length_max else text[:length_max] + "…")
+
+
+def _paced(records: Iterable[Record], rate: float | None) -> Iterator[Record]:
+    if rate is None:
+        yield from records
+        return
+    began = time.monotonic()
+    for number, record in enumerate(records):
+        wait = began + number / rate - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)  # what --rate says
+        yield record
+
+
+@dataclass(slots=True)
+class Delivery:
     """What became of the records so far."""
 
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        self.sent = self.failed = 0
-        self.reason = ""
+    outage: Outage
+    output: Output
+    sent: int = 0
+    failed: int = 0
+    reason: str = ""
+    _shows: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shows = self.output.as_json or self.output.template is not None
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.sent += 1
-            self._outage.is_over()
-        else:
+        if error is not None:
             self.failed += 1
             self.reason = error.str()
+            return
+        self.sent += 1
+        self.outage.is_over()
+        if self._shows:
+            place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+            self.output.done("", place)
 
 
-def _send(producer: Producer, topic: str, key: bytes | None, value: bytes, delivery: _Delivery) -> None:
+def _send_all(producer: Producer, topic: str, records: Iterable[Record], delivery: Delivery) -> str:
+    """Hand over all records; why it stopped before the end, if it did."""
+    try:
+        for record in records:
+            _send(producer, topic, record, delivery)
+    except BadInput as error:
+        return f"{error}; what came before it was sent, nothing from it on"
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return ""
+
+
+def _send(producer: Producer, topic: str, record: Record, delivery: Delivery) -> None:
     while True:
         try:
-            producer.produce(topic, value, key, on_delivery=delivery.on_delivery)
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+                timestamp=record.timestamp_ms,
+                on_delivery=delivery.on_delivery,
+            )
             break
         except BufferError:
             producer.poll(0.1)
     producer.poll(0)
 
 
-def _records(lines: Iterable[bytes], separator: str | None) -> Iterator[tuple[bytes | None, bytes]]:
-    """Key and value of each line; _BadLine names the first that has none."""
-    for number, raw in enumerate(lines, start=1):
-        line = raw.rstrip(b"\n")
-        if separator is None:
-            yield None, line
-            continue
-        key, found, value = line.partition(separator.encode())
-        if not found:
-            raise _BadLine(f"line {number} has no key separator {separator!r}: {_shortened(line)}")
-        yield key, value
+def _report(topic: str, delivery: Delivery, stopped: str) -> None:
+    typer.echo(f"{delivery.sent} records to {topic}", err=True)
+    if delivery.failed:
+        fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")
+    if stopped == _INTERRUPTED:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if stopped:
+        fail(stopped)
 
 
-def _shortened(line: bytes, length_max: int = 80) -> str:
-    text = line.decode(errors="replace")
-    return repr(text if len(text) <= length_max else text[:length_max] + "…")
+def _send_in_transactions(
+    producer: Producer, topic: str, records: Iterator[Record], delivery: Delivery, every: int | None
+) -> None:
+    """Each is committed when its last record is handed over; what goes wrong aborts the one that is open."""
+    from itertools import islice
+
+    from confluent_kafka import KafkaException
+
+    producer.init_transactions(30)
+    transactions = committed = 0
+    try:
+        while True:
+            before = delivery.sent
+            batch = islice(records, every)
+            first = next(batch, None)
+            if first is None:
+                break
+            producer.begin_transaction()
+            _send(producer, topic, first, delivery)
+            for record in batch:
+                _send(producer, topic, record, delivery)
+            producer.flush()
+            if delivery.failed:
+                raise BadInput(  # noqa: TRY301  the same end as for a bad line
+                    f"{delivery.failed} records were not delivered: {delivery.reason}"
+                )
+            producer.commit_transaction(30)
+            transactions += 1
+            committed += delivery.sent - before
+    except (BadInput, KafkaException, KeyboardInterrupt) as error:
+        try:
+            producer.abort_transaction(15)
+        except KafkaException as other:
+            tell(f"the open transaction could not be aborted and ends by its timeout: {other.args[0].str()}")
+        typer.echo(f"{committed} records to {topic} in {transactions} transactions", err=True)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        reason = error.args[0].str() if isinstance(error, KafkaException) else error
+        fail(f"{reason}; the transaction it belongs to was aborted")
+    typer.echo(f"{committed} records to {topic} in {transactions} transactions", err=True)
