@@ -38,7 +38,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "consume": Entry("consume", "Show records of topics."),
     },
     OPERATING: {
+        "group": Entry("group", "Consumer groups: who reads what, how far behind, and where from."),
         "config": Entry("config", "Show and change settings of topics, brokers and groups."),
+        "broker": Entry("broker", "Brokers: list, disks, versions, features; elect leaders, unregister."),
+        "quorum": Entry("quorum", "The controllers' quorum: status, replicas, voters."),
+        "reassign": Entry("reassign", "Move replicas between brokers: plan, run, status, cancel, drain."),
+        "txn": Entry("txn", "Transactions: list, describe, producers, hanging ones, abort."),
         "lag": Entry("lag", "Whether groups keep up, with a judgement."),
     },
     CONSOLE: {
