@@ -1,185 +1,232 @@
-"""`moldau cluster`: several nodes on this machine, each a process of its own, started and stopped together.
+"""`moldau cluster`: several nodes on this machine, each a process of its own, started, changed and stopped together.
 
 Each node is `moldau serve` with a server.properties beside its data, so any of them can be looked at, killed and run
-by hand. If one ends by itself, the others go on: that is what a cluster is for.
+by hand. One that dies is started again; meanwhile the others go on: that is what a cluster is for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from moldau.cli.frame import Commands
+from moldau.cli import cluster_folder as folders
+from moldau.cli.cluster_control import ask, is_running
+from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.frame import Commands, Output
+from moldau.cli.target import Target, read_settings
 
-app = Commands()
+app = Commands(help="Run a cluster on this machine, and change it.", invoke_without_command=True)
 
-_HOST = "127.0.0.1"
-_CONTROLLERS_AT = 100  # their ports, that far above the brokers'
-_NODES_MAX = 100
-_STOP_SECONDS_MAX = 60
+DataDir = Annotated[
+    Path, typer.Option("--data-dir", "-d", metavar="DIR", help="Where the cluster is, a folder per node.")
+]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", "-n", min=1, max=folders.NODES_MAX, help="How many nodes; 3 if not said.")
+]
+BasePort = Annotated[
+    int,
+    typer.Option(
+        "--base-port",
+        "-p",
+        min=1,
+        max=65_535 - folders.CONTROLLERS_AT - folders.NODES_MAX,
+        help=f"The first node's port; the others follow, and their controllers {folders.CONTROLLERS_AT} above.",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting for every node; may be repeated."),
+]
+Secure = Annotated[
+    bool, typer.Option("--secure", help="TLS and logins: makes certificates, users and a client.properties.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")]
+NoRestart = Annotated[bool, typer.Option("--no-restart", help="Leave a node that died as it is.")]
+_IN_SYNC_SECONDS = 120.0
+
+
+@app.callback()
+def _cluster(
+    ctx: typer.Context,
+    nodes: Nodes = None,
+    data_dir: DataDir = folders.DEFAULT,
+    base_port: BasePort = folders.DEFAULT_PORT,
+    overrides: Overrides = None,
+    secure: Secure = False,
+    verbose: Verbose = False,
+    no_restart: NoRestart = False,
+) -> None:
+    """Run a cluster on this machine, and change it. Without a command: `start`."""
+    if ctx.invoked_subcommand is None:
+        start(nodes, data_dir, base_port, overrides, secure, verbose, no_restart)
 
 
 @app.command()
-def cluster(
-    nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, max=_NODES_MAX, help="How many nodes.")] = 3,
-    data_dir: Annotated[
-        Path, typer.Option("--data-dir", "-d", metavar="DIR", help="Where data is kept, a folder per node.")
-    ] = Path("moldau-cluster"),
-    base_port: Annotated[
-        int,
-        typer.Option(
-            "--base-port",
-            "-p",
-            min=1,
-            max=65_535 - _CONTROLLERS_AT - _NODES_MAX,
-            help=f"The first node's port; the others follow, and their controllers {_CONTROLLERS_AT} above.",
-        ),
-    ] = 9092,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting for every node; may be repeated."),
-    ] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="TLS and logins: makes certificates, users and a client.properties.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
+def start(
+    nodes: Nodes = None,
+    data_dir: DataDir = folders.DEFAULT,
+    base_port: BasePort = folders.DEFAULT_PORT,
+    overrides: Overrides = None,
+    secure: Secure = False,
+    verbose: Verbose = False,
+    no_restart: NoRestart = False,
 ) -> None:
     """Run a cluster. Prints `ready HOST:PORT,…` when all nodes serve; stop it with Ctrl-C or SIGTERM."""
-    from moldau.broker.config import InvalidConfig, load_broker_config, parse_overrides
-    from moldau.broker.config.cluster import NodePorts, cluster_settings
+    from moldau.broker.config import InvalidConfig, parse_overrides
     from moldau.broker.node.identity import WrongDirectory
-    from moldau.cli.secure_folder import SecureFolder
-    from moldau.security.certificates import CertificatesUnavailable, write_secret
+    from moldau.cli.cluster_running import Supervisor
+    from moldau.security.certificates import CertificatesUnavailable
 
-    refusal = _other_size(data_dir, nodes)
-    if refusal is not None:
-        typer.echo(f"moldau: {refusal}", err=True)
-        raise typer.Exit(2)
-    ports = [NodePorts(base_port + place, base_port + _CONTROLLERS_AT + place) for place in range(nodes)]
-    files = []
+    if is_running(data_dir):
+        fail(f"the cluster in {data_dir} is running already: moldau cluster status -d {data_dir}")
+    voters = folders.voters_to_run(data_dir, nodes)
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        folder = data_dir.resolve()
-        security = SecureFolder(folder) if secure else None
-        listener = security.listener if security is not None else "PLAINTEXT"
-        for number, settings in enumerate(cluster_settings(_HOST, ports, str(folder), listener=listener), start=1):
-            more = security.settings() if security is not None else {}
-            complete = settings | more | parse_overrides(overrides or [])
-            loaded = load_broker_config(complete)
-            if security is not None:
-                security.format(loaded)
-            file = data_dir / f"node-{number}.properties"
-            write_secret(file, "".join(f"{key}={value}\n" for key, value in complete.items()))
-            files.append(file)
-        if security is not None:
-            servers = ",".join(f"{_HOST}:{each.broker}" for each in ports)
-            typer.echo(f"log in with {security.write_client_properties(servers)}", err=True)
+        given = parse_overrides(overrides or [])
+        files = folders.make_settings(data_dir, voters, base_port, given, secure=secure)
+        if folders.is_secure(data_dir):
+            tell(f"log in with --config {folders.client_properties(data_dir)}")
     except (InvalidConfig, WrongDirectory, CertificatesUnavailable, OSError, ValueError) as error:
-        typer.echo(f"moldau: {error}", err=True)
-        raise typer.Exit(2) from error
-    raise typer.Exit(asyncio.run(_run(files, verbose)))
+        misused(str(error))
+    supervisor = Supervisor(data_dir, files, base_port, verbose, restarts=not no_restart)
+    raise typer.Exit(asyncio.run(supervisor.run()))
 
 
-def _other_size(data_dir: Path, nodes: int) -> str | None:
-    """Why the cluster that is there already cannot be run with so many nodes: its voters are fixed."""
-    there = [each for each in data_dir.glob("node-*") if each.is_dir() and each.name.removeprefix("node-").isdigit()]
-    if not there or len(there) == nodes:
-        return None
-    return (
-        f"{data_dir} holds a cluster of {len(there)} nodes, all of them voters, and voters cannot be added or left out "
-        f"like that: use --nodes {len(there)}, or another --data-dir. More brokers join with moldau serve, a node.id "
-        "of their own, process.roles=broker and the same controller.quorum.voters"
-    )
+@app.command(watchable=True)
+def status(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
+    """The nodes: where they are, whether they run, how often they were started again."""
+    if not folders.node_numbers(data_dir):
+        fail(f"there is no cluster in {data_dir}", ExitCode.NOT_FOUND)
+    if is_running(data_dir):
+        rows: list[dict[str, Any]] = ask(data_dir, {"do": "status"})["nodes"]
+    else:
+        rows = [
+            {
+                "node": number,
+                "roles": "voter, broker" if folders.is_voter(data_dir, number) else "broker",
+                "address": folders.address_of(data_dir, number),
+                "state": "stopped",
+                "pid": None,
+                "restarts": None,
+                "uptime_seconds": None,
+            }
+            for number in folders.node_numbers(data_dir)
+        ]
+    output.show(rows)
 
 
-class _NodeProcess:
-    """One node. Its standard input is a pipe nobody writes to: when this process is gone, the node sees its end."""
-
-    def __init__(self, number: int, file: Path, verbose: bool) -> None:
-        self.number = number
-        self._command = [sys.executable, "-m", "moldau", "serve", "--until-stdin-closes", "--config", str(file)]
-        if verbose:
-            self._command.append("--verbose")
-        self.process: asyncio.subprocess.Process
-
-    async def start(self) -> str | None:
-        """The address clients use; None if the node ended instead."""
-        # A session of its own: Ctrl-C reaches only this process, which then tells all nodes, once.
-        self.process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        word, _, address = (await self.process.stdout.readline()).decode().strip().partition(" ")
-        return address if word == "ready" else None
-
-    async def ended(self) -> str:
-        status = await self.process.wait()
-        return f"node {self.number} ended " + (f"by signal {-status}" if status < 0 else f"with status {status}")
-
-    async def stop(self) -> int:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
-        try:
-            async with asyncio.timeout(_STOP_SECONDS_MAX):
-                return await self.process.wait()
-        except TimeoutError:
-            self.process.kill()
-            return await self.process.wait()
+@app.command()
+def add(data_dir: DataDir = folders.DEFAULT) -> None:
+    """One more broker. `moldau reassign plan` then spreads partitions to it."""
+    added = ask(data_dir, {"do": "add"})
+    typer.echo(f"node {added['node']} serves at {added['address']}")
 
 
-async def _run(files: list[Path], verbose: bool) -> int:
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, asked.set)
-    nodes = [_NodeProcess(number, file, verbose) for number, file in enumerate(files, start=1)]
-    starting = asyncio.gather(*(node.start() for node in nodes))
-    stopping: asyncio.Future[bool] = asyncio.ensure_future(_until(asked))
+@app.command()
+def remove(
+    node: Annotated[int, typer.Argument(metavar="NODE", min=1, help="A node that was added.")],
+    data_dir: DataDir = folders.DEFAULT,
+    throttle: Annotated[
+        int | None,
+        typer.Option("--throttle", metavar="BYTES", min=1, help="At most so many bytes a second and broker."),
+    ] = None,
+) -> None:
+    """Take a broker away: its partitions move to the others first, then it is stopped and forgotten."""
+    from moldau.cli import broker, reassign
+
+    rows = ask(data_dir, {"do": "status"})["nodes"]
+    if node not in [row["node"] for row in rows]:
+        fail(f"there is no node {node}; there are {', '.join(str(row['node']) for row in rows)}", ExitCode.NOT_FOUND)
+    if folders.is_voter(data_dir, node):
+        fail(f"node {node} is a voter, and those are fixed: only added brokers can be removed")
+    target = _target(data_dir)
+    reassign.drain(target, Output(), node, execute=True, throttle=throttle, wait=True)
+    kept = ask(data_dir, {"do": "remove", "node": node})["kept"]
+    broker.unregister(target, node)
+    typer.echo(f"removed node {node}; its folder is kept as {kept}")
+
+
+@app.command()
+def restart(
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="NODE...", help="All, one by one, if none named.")
+    ] = None,
+    data_dir: DataDir = folders.DEFAULT,
+) -> None:
+    """Restart nodes one by one; the next one only when all replicas are in sync again. Clients go on."""
+    known = [row["node"] for row in ask(data_dir, {"do": "status"})["nodes"]]
+    missing = sorted(set(numbers or ()) - set(known))
+    if missing:
+        fail(f"there is no node {missing[0]}; there are {', '.join(map(str, known))}", ExitCode.NOT_FOUND)
+    target = _target(data_dir)
+    for number in numbers or known:
+        _until_in_sync(target, f"before node {number} is stopped")
+        ask(data_dir, {"do": "restart", "node": number})
+        typer.echo(f"restarted node {number}")
+    _until_in_sync(target, "at the end")
+
+
+@app.command()
+def heal(data_dir: DataDir = folders.DEFAULT) -> None:
+    """Start nodes that are down, wait until all replicas are in sync, and give leaderships back."""
+    from moldau.cli import broker
+
+    for row in ask(data_dir, {"do": "status"})["nodes"]:
+        if row["state"] in ("dead", "stopped"):
+            ask(data_dir, {"do": "start", "node": row["node"]})
+            typer.echo(f"started node {row['node']}")
+    target = _target(data_dir)
+    _until_in_sync(target, "")
+    broker.elect_leaders(target, Output())
+    typer.echo("all replicas are in sync")
+
+
+@app.command()
+def stop(data_dir: DataDir = folders.DEFAULT) -> None:
+    """Stop the cluster, as Ctrl-C does where it runs."""
+    ask(data_dir, {"do": "stop"})
+    deadline = time.monotonic() + _IN_SYNC_SECONDS
+    while is_running(data_dir) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    typer.echo("stopping")
+
+
+def _target(data_dir: Path) -> Target:
+    servers = {"bootstrap.servers": folders.bootstrap_servers(data_dir)}
+    if folders.is_secure(data_dir):
+        return Target(read_settings(str(folders.client_properties(data_dir))) | servers)
+    return Target(servers)
+
+
+def _until_in_sync(target: Target, when: str) -> None:
+    deadline = time.monotonic() + _IN_SYNC_SECONDS
+    said = False
+    while True:
+        late = _late(target)
+        if not late:
+            return
+        if time.monotonic() > deadline:
+            fail(f"{len(late)} partitions are still not in sync, {late[0]} for one: moldau doctor says more")
+        if not said:
+            said = True
+            tell(f"waiting for {len(late)} partitions to be in sync {when}".rstrip())
+        time.sleep(0.2)
+
+
+def _late(target: Target) -> list[str]:
+    from moldau.client.connection import ClientError
+
     try:
-        await _first_of(starting, stopping)
-        if starting.done():
-            addresses = starting.result()
-            if None in addresses:
-                typer.echo("moldau: not all nodes started; what they said is above", err=True)
-                return 1
-            typer.echo(f"ready {','.join(each for each in addresses if each)}")
-            sys.stdout.flush()
-            await _watch(nodes, stopping)
-    finally:
-        stopping.cancel()
-        starting.cancel()
-        await asyncio.gather(starting, stopping, return_exceptions=True)
-        statuses = await asyncio.gather(*(node.stop() for node in nodes if hasattr(node, "process")))
-    return 0 if asked.is_set() and all(status <= 0 for status in statuses) else 1
-
-
-async def _until(event: asyncio.Event) -> bool:
-    return await event.wait()
-
-
-async def _first_of(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _watch(nodes: list[_NodeProcess], stopping: asyncio.Future[bool]) -> None:
-    """Until asked to stop, or nobody is left."""
-    running = {asyncio.ensure_future(node.ended()) for node in nodes}
-    while running and not stopping.done():
-        await _first_of(*running, stopping)
-        over = {each for each in running if each.done()}
-        running -= over
-        if not stopping.done():
-            for each in over:
-                typer.echo(f"moldau: {each.result()}; {len(running)} of {len(nodes)} go on", err=True)
-    for each in running:
-        each.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+        with target.admin() as admin:
+            topics = admin.metadata().topics
+    except ClientError as error:
+        return [f"(nobody answers: {error})"]
+    return [
+        f"{topic.name}-{row.partition_index}"
+        for topic in topics
+        for row in topic.partitions
+        if len(row.isr_nodes) < len(row.replica_nodes) or row.leader_id < 0
+    ]

@@ -145,7 +145,7 @@ def alter_resources(
                 resource_type=number, resource_name=resource_name, configs=rows
             )
             request = request_type(resources=[resource], validate_only=dry_run)
-            if kind == "broker-logger":
+            if kind.startswith("broker") and resource_name:
                 answer = admin.ask_broker(int(resource_name), request, IncrementalAlterConfigsResponse)
             else:
                 answer = admin.ask(request, IncrementalAlterConfigsResponse)

@@ -84,7 +84,8 @@ class Commands(typer.Typer):
     """A group of commands, or one alone, in the frame."""
 
     def __init__(self, help: str | None = None, **settings: Any) -> None:  # noqa: A002  Typer's own name
-        super().__init__(help=help, no_args_is_help=True, add_completion=False, **settings)
+        alone = settings.get("invoke_without_command", False)
+        super().__init__(help=help, no_args_is_help=not alone, add_completion=False, **settings)
 
     def command(  # type: ignore[override]  # fewer options than Typer's: the frame decides the rest
         self, name: str | None = None, *, watchable: bool = False, hidden: bool = False, no_args_is_help: bool = False

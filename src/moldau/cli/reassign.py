@@ -318,17 +318,16 @@ def _alter(admin: Admin, resources: list[tuple[int, str, dict[str, str | None]]]
     from moldau.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
     request = IncrementalAlterConfigsRequest
-    rows = [
-        request.AlterConfigsResource(
-            resource_type=kind,
-            resource_name=name,
-            configs=[
-                request.AlterableConfig(name=key, config_operation=0 if value is not None else 1, value=value)
-                for key, value in settings.items()
-            ],
-        )
-        for kind, name, settings in resources
-    ]
-    for each in admin.ask(request(resources=rows), IncrementalAlterConfigsResponse).responses:
-        if each.error_code:
-            fail(f"the throttle: {each.error_message or BrokerError(each.error_code, each.resource_name)}")
+    for kind, name, settings in resources:
+        rows = [
+            request.AlterableConfig(name=key, config_operation=0 if value is not None else 1, value=value)
+            for key, value in settings.items()
+        ]
+        asked = request(resources=[request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)])
+        if kind == _BROKER:  # only the broker itself takes its settings
+            answer = admin.ask_broker(int(name), asked, IncrementalAlterConfigsResponse)
+        else:
+            answer = admin.ask(asked, IncrementalAlterConfigsResponse)
+        for each in answer.responses:
+            if each.error_code:
+                fail(f"the throttle: {each.error_message or BrokerError(each.error_code, each.resource_name)}")

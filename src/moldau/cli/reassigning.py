@@ -7,7 +7,7 @@ and racks are kept apart as far as there are enough of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,16 +49,13 @@ def spread(
     most = max(wanted.values(), default=0)
     if most > len(brokers):
         misused(f"{most} replicas need {most} brokers, and there are {len(brokers)}: {', '.join(map(str, brokers))}")
-    load = dict.fromkeys(brokers, 0)
-    leads = dict.fromkeys(brokers, 0)
-    share = -(-sum(wanted.values()) // len(brokers)) if brokers else 0
     found: Placement = {}
+    load = dict.fromkeys(brokers, 0)
     for place in sorted(placement):
-        chosen: list[int] = []
-        for broker in placement[place]:  # stay where you are, as long as nobody carries too much
-            if broker in load and load[broker] < share and len(chosen) < wanted[place] and broker not in chosen:
-                chosen.append(broker)
-                load[broker] += 1
+        found[place] = [each for each in placement[place] if each in load][: wanted[place]]
+        for each in found[place]:
+            load[each] += 1
+    for place, chosen in found.items():
         while len(chosen) < wanted[place]:
             used = {racks.get(each) for each in chosen}
             broker = min(
@@ -67,15 +64,47 @@ def spread(
             )
             chosen.append(broker)
             load[broker] += 1
-        found[place] = chosen
+    _level(found, load, racks)
+    _share_leaders(found, brokers)
+    return found
+
+
+def _level(found: Placement, load: dict[int, int], racks: Mapping[int, str | None]) -> None:
+    """From who has most to who has least, a replica at a time, as long as that makes it fairer."""
+    while True:
+        move = next(_fairer(found, load, racks), None)
+        if move is None:
+            return
+        place, giver, taker = move
+        found[place][found[place].index(giver)] = taker
+        load[giver] -= 1
+        load[taker] += 1
+
+
+def _fairer(
+    found: Placement, load: Mapping[int, int], racks: Mapping[int, str | None]
+) -> Iterator[tuple[Place, int, int]]:
+    by_load = sorted(load, key=lambda each: (load[each], each))
+    for giver in reversed(by_load):
+        for taker in by_load:
+            if load[giver] - load[taker] < 2:
+                break
+            for place, chosen in found.items():
+                others = {racks.get(each) for each in chosen if each != giver} - {None}
+                if giver in chosen and taker not in chosen and racks.get(taker) not in others:
+                    yield place, giver, taker
+
+
+def _share_leaders(found: Placement, brokers: Sequence[int]) -> None:
+    """The first replica of each is its preferred leader: nobody should be it much more often than others."""
+    leads = dict.fromkeys(brokers, 0)
     fair = -(-len(found) // len(brokers)) if brokers else 0
     for chosen in found.values():
-        if leads[chosen[0]] >= fair:  # somebody else of them leads, if he leads less
+        if leads[chosen[0]] >= fair:
             best = min(chosen, key=lambda each: (leads[each], chosen.index(each)))
             chosen.remove(best)
             chosen.insert(0, best)
         leads[chosen[0]] += 1
-    return found
 
 
 def differing(before: Mapping[Place, Sequence[int]], after: Placement) -> Placement:
