@@ -44,6 +44,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "quorum": Entry("quorum", "The controllers' quorum: status, replicas, voters."),
         "reassign": Entry("reassign", "Move replicas between brokers: plan, run, status, cancel, drain."),
         "txn": Entry("txn", "Transactions: list, describe, producers, hanging ones, abort."),
+        "top": Entry("top", "Live view: traffic, lag, brokers, what is wrong."),
+        "bench": Entry("bench", "Measure a cluster: throughput, latency percentiles, end to end."),
         "health": Entry("health", "Whether a cluster is well, now."),
         "doctor": Entry("doctor", "Why it does not work: this machine, the way there, risky settings."),
         "log": Entry("log", "A node's files, offline: dump, verify, recover."),

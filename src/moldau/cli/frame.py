@@ -109,7 +109,7 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
     if Output in names:
         added |= _OUTPUT_OPTIONS
     if watchable:
-        added["watch"] = _WATCH_OPTION
+        added["watch_seconds"] = _WATCH_OPTION
     if Target in names:
         added |= _TARGET_OPTIONS
     extra = [
@@ -121,7 +121,7 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
 
     @wraps(function)
     def framed(**arguments: Any) -> Any:
-        watch = arguments.pop("watch", None)
+        watch = arguments.pop("watch_seconds", None)
         as_json, template = arguments.pop("as_json", False), arguments.pop("template", None)
         bootstrap_servers = ""
         try:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.frame import Commands, Target
+from moldau.cli.failure import misused
+from moldau.cli.frame import Commands, Output, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ app = Commands()
 @app.command()
 def lag(
     target: Target,
+    output: Output,
     groups: Annotated[
         list[str] | None, typer.Argument(metavar="GROUP...", help="All groups, if none are named.")
     ] = None,
@@ -43,6 +45,9 @@ def lag(
     """
     import shlex
 
+    if every <= 0 or window < 1:
+        misused("--every is above zero, and --window at least 1")
+
     from moldau.toolkit.lag import LagMonitor, command_alert, webhook_alert
 
     alerts = [command_alert(shlex.split(command))] if command else []
@@ -50,21 +55,21 @@ def lag(
     target.reach()
     monitor = LagMonitor(target.librdkafka(), groups or (), window=window, alerts=alerts)
     if not watch:
-        _show(monitor.measure())
+        _show(output, monitor.measure())
         return
-    _watch(monitor.measure, every)
+    _watch(output, monitor.measure, every)
 
 
-def _watch(measure: Callable[[], list[PartitionLag]], every: float) -> None:
+def _watch(output: Output, measure: Callable[[], list[PartitionLag]], every: float) -> None:
     """Until Ctrl-C. In place on a terminal, table after table elsewhere; a cluster that is away is waited for."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     try:
-        if not console.is_terminal:
+        if not output.is_for_people:
             while True:
-                _try(lambda: _show(measure()))
+                _try(lambda: _show(output, measure()))
                 sys.stdout.flush()
                 time.sleep(every)  # what --every says
         with Live(console=console, auto_refresh=False) as live:
@@ -85,15 +90,23 @@ def _try(look: Callable[[], None]) -> None:
         typer.echo(f"moldau: {reason}; trying on", err=True)
 
 
-def _show(states: Sequence[PartitionLag]) -> None:
-    from rich.console import Console
-
-    if not states:
-        typer.echo("no group has committed an offset")
-        return
-    console = Console()
-    # Nothing is cut off where nobody sees the width.
-    (console if console.is_terminal else Console(width=240)).print(_table(states))
+def _show(output: Output, states: Sequence[PartitionLag]) -> None:
+    rows = [
+        {
+            "group": state.group,
+            "topic": state.topic,
+            "partition": state.partition,
+            "committed": state.committed,
+            "end": state.end,
+            "lag": state.lag,
+            "seconds": None if state.seconds is None else round(state.seconds, 1),
+            "trend_per_second": round(state.trend, 1),
+            "members": state.members,
+            "state": state.judgement,
+        }
+        for state in states
+    ]
+    output.show(rows, empty="no group has committed an offset")
 
 
 def _table(states: Sequence[PartitionLag]) -> Table:
