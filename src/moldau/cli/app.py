@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import typer
@@ -109,6 +110,7 @@ class LazyGroup(TyperGroup):
             self._is_listing = False
 
 
+@cache
 def load(name: str, entry: Entry) -> Any:
     from importlib import import_module
 

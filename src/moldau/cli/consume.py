@@ -147,6 +147,8 @@ def consume(
     outage = Outage(target.bootstrap_servers)
     settings: dict[str, Any] = {"enable.partition.eof": True, "error_cb": outage.on_error}
     settings |= {"isolation.level": isolation, "auto.offset.reset": "earliest" if from_beginning else "latest"}
+    if end.at_end or last is not None or until is not None:
+        settings["fetch.wait.max.ms"] = 10  # that there is no more is told when a fetch comes back empty
     if group is not None:
         settings |= {"group.id": group, "enable.auto.commit": not no_commit, "enable.auto.offset.store": False}
     consumer = target.consumer(**settings)

@@ -1,0 +1,178 @@
+"""What all commands have in common: options, contexts, errors, exit codes, output; nothing is loaded in vain."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.cli import app as commands
+from moldau.cli.output import plain_table, size, unescape
+from moldau.cli.places import parse_duration, parse_time
+from moldau.cli.target import librdkafka_settings
+from tests.cli.running import Command
+from tests.support.broker_process import free_port
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Commands where no broker is."""
+    return Command(f"127.0.0.1:{free_port()}", str(tmp_path_factory.mktemp("home")))
+
+
+def test_an_address_nobody_answers_at_is_told_at_once(nowhere: Command) -> None:
+    for arguments in (["topic", "list"], ["consume", "t"], ["group", "list"], ["quorum", "status"], ["health"]):
+        said = nowhere.refused(3, *arguments)
+        assert said == (
+            f"moldau: no broker answers at {nowhere.bootstrap_servers} (Connection refused): is it running? "
+            "(`moldau serve` starts one)\n"
+        )
+    assert "no such host" in nowhere("doctor", "-b", "nowhere.invalid").out
+    assert nowhere("doctor", "-b", "nowhere.invalid").code == 6
+
+
+@pytest.mark.parametrize("address", ["localhost:x", "", "h:99999999", ":9092", "h:0"])
+def test_what_is_no_address(nowhere: Command, address: str) -> None:
+    assert "HOST:PORT" in nowhere.refused(2, "topic", "list", "-b", address)
+
+
+def test_wrong_command_lines_are_one_line(nowhere: Command) -> None:
+    assert nowhere.refused(2, "tpoic") == (
+        "moldau: No such command 'tpoic'. Did you mean 'topic'? (moldau --help shows more)\n"
+    )
+    assert "moldau topic list --help" in nowhere.refused(2, "topic", "list", "--nonsense")
+    assert "Missing argument" in nowhere.refused(2, "topic", "create")
+    assert "KEY=VALUE" in nowhere.refused(2, "topic", "list", "-X", "nonsense")
+    assert "Cannot read" in nowhere.refused(2, "topic", "list", "--config", "/nowhere")
+    assert "at least 0.1" in nowhere.refused(2, "topic", "list", "--watch", "0")
+
+
+def test_every_command_is_there_and_explains_itself(nowhere: Command) -> None:
+    helped = nowhere.ok("--help").out
+    for entries in commands.COMMANDS.values():
+        for name, entry in entries.items():
+            assert name in helped
+            loaded = commands.load(name, entry)
+            assert loaded.help
+            for sub in getattr(loaded, "commands", {}).values():
+                assert sub.help, (name, sub.name)
+                for parameter in sub.params if name not in ("user", "console", "console-user") else ():
+                    assert getattr(parameter, "help", None) or parameter.name == "help", (
+                        name,
+                        sub.name,
+                        parameter.name,
+                    )
+
+
+def test_help_and_completion_load_little() -> None:
+    program = (
+        "import sys\nfrom moldau import cli\ncli.run(['--help'])\n"
+        "heavy = ('confluent_kafka', 'moldau.broker', 'moldau.wire', 'asyncio')\n"
+        "print([each for each in heavy if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_contexts(nowhere: Command, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nkey.deserializer=org.example.Some\n"
+        'sasl.jaas.config=org.apache.kafka...PlainLoginModule required username="ann" password="p=\\\\w \\u00e4";\n'
+    )
+    here = Command.__new__(Command)
+    here._environment = {"MOLDAU_HOME": str(tmp_path / "home")}
+    assert here.ok("context", "set", "prod", "-b", "kafka.example:9093", "--config", str(file)).out == (
+        "saved prod\nusing prod\n"
+    )
+    here.ok("context", "set", "local", "-b", "127.0.0.1:1")
+    assert here.ok("context", "list", "--json").json == [
+        {"name": "local", "current": False, "bootstrap_servers": "127.0.0.1:1"},
+        {"name": "prod", "current": True, "bootstrap_servers": "kafka.example:9093"},
+    ]
+    shown = here.ok("context", "show", "prod", "--json").json
+    assert shown["sasl.jaas.config"] == "(hidden)"
+    assert shown["security.protocol"] == "SASL_SSL"
+    stored = tmp_path / "home" / "contexts" / "prod.properties"
+    assert stored.stat().st_mode & 0o077 == 0, "passwords are nobody else's business"
+    assert here.ok("context", "use", "local").out == "using local\n"
+    assert "127.0.0.1:1 " in here.refused(3, "topic", "list")
+    assert "127.0.0.1:2 " in here.refused(3, "topic", "list", "-b", "127.0.0.1:2")
+    assert "127.0.0.1:3 " in here("topic", "list", MOLDAU_BOOTSTRAP_SERVER="127.0.0.1:3").err
+    assert "there is no context 'none'" in here.refused(4, "topic", "list", "--context", "none")
+    assert here.ok("context", "delete", "local").out == "deleted local\n"
+    here.refused(4, "context", "use", "local")
+    here.refused(2, "context", "set", "../evil", "-b", "x:1")
+
+
+def test_java_s_settings_become_librdkafka_s(tmp_path: Path) -> None:
+    java = {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": 'x required username="ann" password="b\\"c";',
+        "key.serializer": "org.example.S",
+        "fetch.max.wait.ms": "7",
+        "max.request.size": "8",
+        "auto.offset.reset": "none",
+        "max.poll.records": "5",
+        "ssl.truststore.type": "PEM",
+    }
+    assert librdkafka_settings(java) == {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "SCRAM-SHA-256",
+        "sasl.username": "ann",
+        "sasl.password": 'b"c',
+        "fetch.wait.max.ms": "7",
+        "message.max.bytes": "8",
+        "auto.offset.reset": "error",
+    }
+    passed = librdkafka_settings(
+        {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+    )
+    assert passed["sasl.mechanisms"] == "GSSAPI", "librdkafka knows more ways to log in than we do"
+
+
+def test_settings_from_the_environment(nowhere: Command) -> None:
+    said = nowhere("topic", "list", MOLDAU_X_SECURITY_PROTOCOL="NONSENSE")
+    assert (said.code, "security.protocol" in said.err) == (2, True)
+    said = nowhere("topic", "list", "-X", "security.protocol=PLAINTEXT", MOLDAU_X_SECURITY_PROTOCOL="NONSENSE")
+    assert said.code == 3
+
+
+def test_times() -> None:
+    assert parse_time("2026-11-16T08:30Z") == 1_794_817_800_000
+    assert parse_time("2026-11-16T09:30+01:00") == 1_794_817_800_000
+    assert parse_time("1794817800000") == 1_794_817_800_000
+    assert parse_time("now") - parse_time("-1.5h") == pytest.approx(5_400_000, abs=1000)
+    assert parse_duration("2d") == 172_800
+
+
+def test_plain_columns_are_aligned_and_whole() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "a" * 300, "count": 1, "brokers": [1, 2]},
+        {"name": "b", "count": None, "brokers": []},
+    ]
+    first, second, third = plain_table(rows)
+    assert first.split() == ["name", "count", "brokers"]
+    assert second.split() == ["a" * 300, "1", "1", "2"]
+    assert third.split() == ["b", "-", "-"]
+    assert (size(None), size(10), size(2048), size(3 << 30)) == ("-", "10 B", "2.0 KiB", "3.0 GiB")
+    assert unescape(r"a\tb\\n\x41\q") == "a\tb\\nA\\q"
+
+
+def test_a_reader_that_leaves_is_no_trouble(moldau: Command) -> None:
+    command = [sys.executable, "-m", "moldau", "broker", "api-versions", "-b", moldau.bootstrap_servers]
+    program = (
+        f"import subprocess, sys; p = subprocess.Popen({command!r}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
+    )
+    program += "p.stdout.close(); said = p.stderr.read(); print(p.wait(), said)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "141 b''\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MOLDAU_BOOTSTRAP_SERVER", "MOLDAU_CONFIG", "MOLDAU_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,128 @@
+"""`moldau group …` and `moldau lag`, word for word."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Command
+from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
+
+
+@pytest.fixture(scope="module")
+def topic(moldau: Command) -> str:
+    name = create_topic(moldau.bootstrap_servers, "read", 2)
+    CONFLUENT.send(moldau.bootstrap_servers, name, [Sent(b"%d" % n) for n in range(10)], "none")
+    return name
+
+
+@pytest.fixture
+def group(moldau: Command, topic: str) -> str:
+    """One that has committed 4 of partition 0, and 0 of partition 1."""
+    name = fresh("readers")
+    moldau.ok("group", "reset", name, "-t", topic, "--to", "4", "--execute")
+    return name
+
+
+def test_list_and_describe(moldau: Command, group: str, topic: str) -> None:
+    (row,) = [row for row in moldau.ok("group", "list", "--json").json if row["group"] == group]
+    assert row["state"] == "empty"
+    assert group in moldau.ok("group", "list", "--state", "empty").out
+    assert group not in moldau.ok("group", "list", "--state", "stable").out
+    (found,) = moldau.ok("group", "describe", group, "--json").json
+    assert (found["lag"], found["members"], found["state"]) == (6, 0, "empty")
+    lines = moldau.ok("group", "describe", group).lines
+    assert lines[0].startswith(f"{group}: empty, classic, 0 members, lag 6, assignor -, coordinator 1 (")
+    assert lines[1].split() == ["topic", "partition", "committed", "end", "lag", "client", "host"]
+    assert lines[2].split() == [topic, "0", "4", "10", "6", "-", "-"]
+    assert moldau.ok("group", "describe", group, "--format", "{group} {partition} {lag}").out == (
+        f"{group} 0 6\n{group} 1 0\n"
+    )
+    assert "there is no group nobody" in moldau.refused(4, "group", "describe", "nobody")
+    assert moldau.ok("group", "members", group).err == "nobody\n"
+
+
+def test_members_while_somebody_reads(moldau: Command, topic: str) -> None:
+    from confluent_kafka import Consumer
+
+    from tests.support.clients import quiet, wait_for
+
+    name = fresh("live")
+    consumer = Consumer(quiet(moldau.bootstrap_servers, group_id=name, client_id="me", auto_offset_reset="earliest"))
+    try:
+        consumer.subscribe([topic])
+        wait_for(lambda: consumer.poll(0.05), "a record")
+        (row,) = moldau.ok("group", "members", name, "--json").json
+        assert (row["client"], sorted(row["partitions"])) == ("me", [f"{topic}-0", f"{topic}-1"])
+        assert moldau.ok("group", "list", "--state", "stable", "--format", "{group}").out == f"{name}\n"
+        said = moldau.refused(1, "group", "reset", name, "-t", topic, "--to", "earliest", "--execute")
+        assert "members" in said
+        moldau.refused(1, "group", "delete", name)
+    finally:
+        consumer.close()
+
+
+def test_lag(moldau: Command, group: str, topic: str) -> None:
+    row = {"group": group, "topic": topic, "partitions": 2, "members": 0, "lag": 6}
+    assert moldau.ok("group", "lag", group, "--json").json == [row]
+    assert moldau.ok("group", "lag", group, "--max", "6").code == 0
+    assert f"behind by more than 5: {group} 6" in moldau.refused(6, "group", "lag", group, "--max", "5")
+    judged = moldau.ok("lag", group, "--json").json
+    assert [(row["partition"], row["lag"]) for row in judged] == [(0, 6), (1, 0)]
+    assert "above zero" in moldau.refused(2, "lag", "--every", "0")
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"),
+    [("earliest", 0), ("latest", 10), ("7", 7), ("99", 10), ("+2", 6), ("-3", 1), ("-30", 0), ("current", 4),
+     ("2001-01-01", 0), ("now", 10), ("-2d", 0)],
+)  # fmt: skip
+def test_reset_shows_the_plan_and_does_it_only_if_told(
+    moldau: Command, group: str, topic: str, to: str, offset: int
+) -> None:
+    planned = moldau("group", "reset", group, "-t", f"{topic}:0", "--to", to, "--json")
+    assert planned.json == [{"topic": topic, "partition": 0, "from": 4, "to": offset}]
+    assert "nothing was changed" in planned.err
+    assert moldau.ok("group", "describe", group, "--json").json[0]["partitions"][0]["committed"] == 4
+    moldau.ok("group", "reset", group, "-t", f"{topic}:0", "--to", to, "--execute")
+    assert moldau.ok("group", "describe", group, "--json").json[0]["partitions"][0]["committed"] == offset
+
+
+def test_a_plan_can_wait_in_a_file(moldau: Command, group: str, topic: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    moldau.ok("group", "reset", group, "--all-topics", "--to", "latest", "--plan", str(plan))
+    assert plan.read_text().splitlines() == [f"{topic},0,10", f"{topic},1,0"]
+    moldau.ok("group", "reset", group, "--from-file", str(plan), "--execute")
+    assert moldau.ok("group", "lag", group, "--json").json[0]["lag"] == 0
+    plan.write_text("nonsense\n")
+    assert "line 1: write topic,partition,offset" in moldau.refused(
+        2, "group", "reset", group, "--from-file", str(plan)
+    )
+    moldau.refused(2, "group", "reset", group, "--from-file", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        ([], 2, "--to PLACE"),
+        (["--to", "earliest"], 2, "say which"),
+        (["--to", "soon", "-t", "TOPIC"], 2, "is no time"),
+        (["--to", "1", "-t", "nowhere"], 4, "no such topic"),
+        (["--to", "1", "-t", "TOPIC:9"], 4, "and no 9"),
+        (["--to", "1", "-t", "TOPIC:x"], 2, "TOPIC:0,1"),
+    ],
+)
+def test_resets_that_cannot_be(
+    moldau: Command, group: str, topic: str, arguments: list[str], code: int, word: str
+) -> None:
+    given = [each.replace("TOPIC", topic) for each in arguments]
+    assert word in moldau.refused(code, "group", "reset", group, *given)
+
+
+def test_delete(moldau: Command, group: str, topic: str) -> None:
+    rows = moldau.ok("group", "delete-offsets", group, "-t", topic, "--json").json
+    assert [(row["partition"], row["result"]) for row in rows] == [(0, "deleted"), (1, "deleted")]
+    assert "has no offsets" in moldau.refused(4, "group", "delete-offsets", group, "-t", topic)
+    other = fresh("others")
+    moldau.ok("group", "reset", other, "-t", topic, "--to", "latest", "--execute")
+    assert moldau.ok("group", "delete", other).out == f"deleted {other}\n"
+    assert "nobody: " in moldau.refused(4, "group", "delete", "nobody")
