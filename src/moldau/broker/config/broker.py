@@ -82,6 +82,10 @@ class BrokerConfig:
     """What brokers' clients are told; never a controllers' listener."""
     voters: tuple[Voter, ...]
 
+    def __repr__(self) -> str:
+        """Without the settings: passwords are among them."""
+        return f"BrokerConfig(node {self.values.get('node.id')}, {len(self.texts)} settings)"
+
     def get_int(self, key: str) -> int:
         value = self.values[key]
         assert isinstance(value, int), f"{key} is not a number, or not set"

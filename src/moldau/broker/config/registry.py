@@ -25,6 +25,8 @@ _MECHANISM_KEYS = (
     "sasl.oauthbearer.scope.claim.name",
     "sasl.oauthbearer.sub.claim.name",
 )
+# Of a key that nobody knows, the value may be one that nobody should see.
+_SECRET_WORDS = ("password", "secret", "jaas", "key", "credential", "loginmodule")
 # Dynamically these change only with the listener's prefix.
 DYNAMIC_SECURITY_KEYS = frozenset(
     {
@@ -142,8 +144,8 @@ def is_per_broker(name: str) -> bool:
 def unknown_broker_config(name: str, value: str | None) -> InvalidConfig:
     hint = suggestion(name, [*broker_definitions(), *authorizer_definitions(), *own_definitions()])
     what = hint or "The names are those of Kafka 4.3's broker settings."
-    shown = "[hidden]" if "password" in name or "secret" in name else value
-    return InvalidConfig(f"Unknown broker config name: {name} (value {shown}). {what}", name, value)
+    shown = "[hidden]" if any(word in f"{name} {value}".lower() for word in _SECRET_WORDS) else value
+    return InvalidConfig(f"Unknown broker config name: {name} (value {shown}). {what}", name, shown)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
