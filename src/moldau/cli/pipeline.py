@@ -1,6 +1,7 @@
-"""`moldau pipeline run|validate|list|status|explain|keys|show`: data pipelines on Spark, from a YAML file.
+"""`moldau pipeline run|test|validate|list|status|explain|keys|show`: data pipelines on Spark, from a YAML file.
 
-Only `run` and `explain --plan` start Spark; the rest answers at once. `run` stops gracefully on Ctrl-C and SIGTERM.
+Only `run`, `test` and `explain --plan` start Spark; the rest answers at once. `run` stops gracefully on Ctrl-C and
+SIGTERM. What is done beside running (init, replay, backfill, redrive) is in `pipeline_tools.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,12 +49,19 @@ Bootstrap = Annotated[
     str | None,
     typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster, instead of the file's."),
 ]
+Environment = Annotated[
+    str, typer.Option("--env", envvar="MOLDAU_ENV", metavar="NAME", help="One of the file's `environments:`.")
+]
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Another folder than the file's.")]
 _PLAIN_LINE_SECONDS = 5.0
 
 
 def _load(
-    target: str, settings: list[str] | None, bootstrap: str | None = None, checkpoint: str | None = None
+    target: str,
+    settings: list[str] | None,
+    bootstrap: str | None = None,
+    checkpoint: str | None = None,
+    environment: str = "",
 ) -> Pipeline:
     """Read a file, or end with every mistake in it."""
     try:
@@ -72,7 +80,7 @@ def _load(
     if not os.path.exists(target) and target not in names():
         fail(f"there is no file {target!r}, and no ready pipeline of that name: {', '.join(names())}")
     try:
-        pipeline = find(target, variables)
+        pipeline = find(target, variables, environment=environment)
     except PipelineError as error:
         _fail_with(error)
     if bootstrap:
@@ -94,6 +102,7 @@ def _fail_with(error: Any) -> Any:
 def validate(
     targets: Annotated[list[str], typer.Argument(metavar="FILE_OR_NAME...", help="Pipeline files or ready names.")],
     settings: Settings = None,
+    env: Environment = "",
 ) -> None:
     """Check pipelines without starting Spark: every mistake with its line and its fix."""
     from moldau.spark.pipelines import PipelineError
@@ -101,7 +110,7 @@ def validate(
 
     wrong = False
     for target in targets:
-        pipeline = _load(target, settings)
+        pipeline = _load(target, settings, environment=env)
         try:
             check(pipeline)
         except PipelineError as error:
@@ -177,12 +186,13 @@ def explain(
     plan: Annotated[bool, typer.Option("--plan", help="Also Spark's plan of each query; starts Spark.")] = False,
     settings: Settings = None,
     bootstrap_server: Bootstrap = None,
+    env: Environment = "",
 ) -> None:
     """Tell what a pipeline does: what each query reads, does and writes, and how often a row can arrive."""
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines.explain import explained
 
-    pipeline = _load(target, settings, bootstrap_server)
+    pipeline = _load(target, settings, bootstrap_server, environment=env)
     try:
         typer.echo(explained(pipeline))
         if plan:
@@ -201,6 +211,7 @@ def status(
     settings: Settings = None,
     checkpoint: Checkpoint = None,
     bootstrap_server: Bootstrap = None,
+    env: Environment = "",
 ) -> None:
     """How a pipeline is doing, or was when it ended; reads a file beside its checkpoint; lag is asked for."""
     from rich.console import Console
@@ -208,7 +219,7 @@ def status(
     from moldau.spark.pipelines.lag import LagMeter
     from moldau.spark.pipelines.progress import QueryProgress, read_status
 
-    pipeline = _load(target, settings, bootstrap_server, checkpoint)
+    pipeline = _load(target, settings, bootstrap_server, checkpoint, env)
     found = read_status(pipeline.checkpoint_folder)
     if found is None:
         fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}")
@@ -277,26 +288,47 @@ def run(
     master: Annotated[
         str | None, typer.Option("--master", help="Where Spark runs: local[*], spark://HOST:PORT…")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", help="Serve Prometheus' /metrics on 127.0.0.1.")
+    ] = None,
     checkpoint: Checkpoint = None,
     settings: Settings = None,
     bootstrap_server: Bootstrap = None,
+    env: Environment = "",
 ) -> None:
     """Run a pipeline until it is stopped (Ctrl-C, SIGTERM), showing its progress."""
-    from py4j.protocol import Py4JNetworkError
-
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines import validate as check
-    from moldau.spark.pipelines.runner import PipelineFailed, start
 
-    pipeline = _load(target, settings, bootstrap_server, checkpoint)
-    _leave_out_chatter()
-    running: Running | None = None
+    pipeline = _load(target, settings, bootstrap_server, checkpoint, env)
     try:
         check(pipeline)
         if generate:
             _generate(pipeline, generate, settings, bootstrap_server)
+    except PipelineError as error:
+        _fail_with(error)
+    run_pipeline(pipeline, once=once, master=master, metrics_port=metrics_port)
+
+
+def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, metrics_port: int | None = None) -> None:
+    """Start it, show its progress, and end when it does."""
+    from py4j.protocol import Py4JNetworkError
+
+    from moldau.spark.pipelines import PipelineError
+    from moldau.spark.pipelines.reach import require_cluster
+    from moldau.spark.pipelines.runner import PipelineFailed, start
+
+    _leave_out_chatter()
+    running: Running | None = None
+    try:
+        require_cluster(pipeline)
         typer.echo(f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}", err=True)
-        with start(pipeline, once=once, master=master) as running, _stopping(running), _shown() as on_progress:
+        with ExitStack() as stack:
+            running = stack.enter_context(start(pipeline, once=once, master=master))
+            stack.enter_context(_stopping(running))
+            on_progress = stack.enter_context(_shown())
+            if metrics_port is not None:
+                on_progress = stack.enter_context(_metrics(pipeline.name, metrics_port, on_progress))
             running.wait(on_progress=on_progress)
     except PipelineError as error:
         _fail_with(error)
@@ -346,6 +378,25 @@ def _stopping(running: Running) -> Iterator[None]:
 
 
 @contextmanager
+def _metrics(pipeline: str, port: int, shown: Any) -> Iterator[Any]:
+    """Keep what was last told for whoever scrapes."""
+    from moldau.spark.pipelines.metrics import exposition, served
+
+    last: list[list[QueryProgress]] = [[]]
+
+    def keep(found: list[QueryProgress]) -> None:
+        last[0] = found
+        shown(found)
+
+    try:
+        with served(port, lambda: exposition(pipeline, last[0])) as chosen:
+            typer.echo(f"{pipeline}: metrics at http://127.0.0.1:{chosen}/metrics", err=True)
+            yield keep
+    except OSError as error:
+        fail(f"--metrics-port {port}: {error.strerror}")
+
+
+@contextmanager
 def _shown() -> Iterator[Any]:
     """A live table in a terminal; a line now and then elsewhere."""
     from rich.console import Console
@@ -373,31 +424,50 @@ def _shown() -> Iterator[Any]:
     yield line
 
 
-def _table(found: list[QueryProgress]) -> Table:
+def _table(found: list[QueryProgress], width: int | None = None) -> Table:
+    """What fits: at 80 columns the seldom ones are left out unless they have something to say."""
+    from rich.console import Console
     from rich.table import Table
 
-    table = Table("query", "", box=None, pad_edge=False)
-    for column in ("batch", "rows", "rows/s", "batch ms", "lag", "late", "state rows", "state MB"):
-        table.add_column(column, justify="right")
+    width = Console().width if width is None else width
+    columns: list[tuple[str, bool, Callable[[QueryProgress], str]]] = [
+        ("batch", True, lambda q: _or_dash(q.batch_id if q.batch_id >= 0 else None)),
+        ("rows", True, lambda q: _short(q.rows_total)),
+        ("rows/s", True, lambda q: _short(q.rows_per_second)),
+        ("ms", True, lambda q: _short(q.batch_ms)),
+        ("lag", True, lambda q: "-" if q.lag_records is None else _short(q.lag_records)),
+        ("late", any(q.late_rows for q in found), lambda q: _short(q.late_rows)),
+        ("no template", any(q.unmatched_lines for q in found), lambda q: _short(q.unmatched_lines)),
+        ("state rows", any(q.state_rows for q in found) or width >= 110, lambda q: _short(q.state_rows)),
+        ("state MB", width >= 110, lambda q: f"{q.state_bytes / 1e6:,.1f}"),
+    ]
+    kept = [(name, read) for name, wanted, read in columns if wanted]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("query", overflow="ellipsis", no_wrap=True, max_width=max(width - 12 - 9 * len(kept), 12))
+    table.add_column("", no_wrap=True)
+    for name, _ in kept:
+        table.add_column(name, justify="right", no_wrap=True)
     colours = {"running": "green", "waiting": "green", "failed": "red"}
     for each in found:
         colour = colours.get(each.state, "dim")
-        table.add_row(
-            each.name,
-            f"[{colour}]{each.state}[/]",
-            _or_dash(each.batch_id if each.batch_id >= 0 else None),
-            f"{each.rows_total:,}",
-            f"{each.rows_per_second:,.0f}",
-            f"{each.batch_ms:,}",
-            _or_dash(each.lag_records),
-            f"{each.late_rows:,}",
-            f"{each.state_rows:,}",
-            f"{each.state_bytes / 1e6:,.1f}",
-        )
+        table.add_row(each.name, f"[{colour}]{each.state}[/]", *(read(each) for _, read in kept))
+    for each in found:
         if each.error:
-            table.add_row("", f"[red]{each.error[:200]}[/]")
+            table.caption = f"{each.name}: {each.error}"
+            table.caption_style, table.caption_justify = "red", "left"
     return table
+
+
+def _short(number: float) -> str:
+    """At most six characters."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e4)):
+        if number >= size:
+            return f"{number / (1e3 if unit == 'k' else size):,.1f}{unit}"
+    return f"{number:,.0f}"
 
 
 def _or_dash(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
+
+
+from moldau.cli import pipeline_tools  # noqa: E402, F401  # adds its commands to `app`

@@ -9,16 +9,20 @@ Invariant: a document that cannot be read gives a `PipelineError` that names the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][\w.-]*)(?::-([^}]*))?\}")
+# A secret from a file or from the environment: its value is known to be one, and never shown.
+_SECRET = re.compile(r"\$\{secret:(file|env):([^}]+)\}")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
@@ -61,8 +65,14 @@ class Map:
 Tree = Scalar | Sequence | Map
 
 
-def parse(text: str, file: str, variables: Mapping[str, str]) -> Map:
-    """The document in `text`. `variables` fill `${name}`; the document's own `parameters:` are their defaults."""
+def parse(
+    text: str, file: str, variables: Mapping[str, str], environment: str = "", secrets: set[str] | None = None
+) -> Map:
+    """The document in `text`. `variables` fill `${name}`; the document's own `parameters:` are their defaults.
+
+    `environment` names an entry under `environments:`, whose values go before those defaults. What `${secret:…}` leads
+    to is added to `secrets`.
+    """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -76,8 +86,8 @@ def parse(text: str, file: str, variables: Mapping[str, str]) -> Map:
             [Problem(Mark(file, 1, 1), "a pipeline is a mapping", "start with `name:`, `sources:` and `sinks:`")]
         )
     problems: list[Problem] = []
-    known = _parameters(node) | dict(variables)
-    tree = _tree(node, file, known, problems)
+    known = _parameters(node) | _environment(node, file, environment, problems) | dict(variables)
+    tree = _tree(node, file, _Values(known, set() if secrets is None else secrets), problems)
     if problems:
         raise PipelineError(problems)
     assert isinstance(tree, Map)
@@ -99,7 +109,31 @@ def _parameters(root: yaml.MappingNode) -> dict[str, str]:
     return {}
 
 
-def _tree(node: Any, file: str, variables: Mapping[str, str], problems: list[Problem]) -> Tree:
+def _environment(root: yaml.MappingNode, file: str, name: str, problems: list[Problem]) -> dict[str, str]:
+    """The values of one of the document's environments."""
+    if not name:
+        return {}
+    found: dict[str, Any] = {}
+    for key, value in root.value:
+        if key.value == "environments" and isinstance(value, yaml.MappingNode):
+            found = {each.value: content for each, content in value.value}
+    chosen = found.get(name)
+    if not isinstance(chosen, yaml.MappingNode):
+        fix = did_you_mean(name, found) or "add `environments:` with a mapping of names to values"
+        problems.append(Problem(Mark(file, 1, 1), f"there is no environment {name!r}", fix))
+        return {}
+    return {key.value: each.value for key, each in chosen.value if isinstance(each, yaml.ScalarNode)}
+
+
+@dataclass(slots=True, frozen=True)
+class _Values:
+    """What `${…}` may name, and what of it must not be shown."""
+
+    variables: Mapping[str, str]
+    secrets: set[str]
+
+
+def _tree(node: Any, file: str, variables: _Values, problems: list[Problem]) -> Tree:
     mark = Mark(file, node.start_mark.line + 1, node.start_mark.column + 1)
     if isinstance(node, yaml.ScalarNode):
         return Scalar(_filled(node.value, mark, variables, problems), mark, node.style is not None)
@@ -120,7 +154,32 @@ def _tree(node: Any, file: str, variables: Mapping[str, str], problems: list[Pro
     return Map(tuple(entries), mark)
 
 
-def _filled(text: str, mark: Mark, variables: Mapping[str, str], problems: list[Problem]) -> str:
+def _secret(kind: str, name: str, mark: Mark, values: _Values, problems: list[Problem]) -> str:
+    value: str | None
+    if kind == "env":
+        value, told = os.environ.get(name), f"the environment has no {name}"
+    else:
+        try:
+            value, told = Path(name).read_text(encoding="utf-8").rstrip("\n"), ""
+        except (OSError, UnicodeDecodeError) as error:
+            value, told = None, f"{name}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+    if value is None:
+        problems.append(Problem(mark, f"the secret cannot be read: {told}"))
+        return ""
+    if value:
+        values.secrets.add(value)
+    return value
+
+
+def _filled(text: str, mark: Mark, values: _Values, problems: list[Problem]) -> str:
+    variables = values.variables
+    kept: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        """A secret is put in last, so that nothing in it is taken for a name."""
+        kept.append(_secret(match[1], match[2], mark, values, problems))
+        return f"\0{len(kept) - 1}\0"
+
     def fill(match: re.Match[str]) -> str:
         name, default = match.groups()
         value: str | None = variables.get(name, default)
@@ -136,8 +195,8 @@ def _filled(text: str, mark: Mark, variables: Mapping[str, str], problems: list[
         return value
 
     for _ in range(4):  # a default may name another parameter; four levels are plenty, and end
-        filled = _VARIABLE.sub(fill, text)
+        filled = _VARIABLE.sub(fill, _SECRET.sub(hide, text))
         if filled == text:
             break
         text = filled
-    return text
+    return re.sub("\0(\\d+)\0", lambda match: kept[int(match[1])], text)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
+from moldau.spark.pipelines.secrecy import redacted
 from moldau.spark.pipelines.validate import validate
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def explained(pipeline: model.Pipeline) -> str:
     """Text for people; needs no Spark."""
     graph = validate(pipeline)
-    return "\n".join(_lines(pipeline, graph))
+    return redacted("\n".join(_lines(pipeline, graph)), pipeline)
 
 
 def _lines(pipeline: model.Pipeline, graph: Graph) -> Iterator[str]:

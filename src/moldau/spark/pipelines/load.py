@@ -28,6 +28,7 @@ TOP_KEYS = {
     "name": "what the pipeline is called",
     "about": "one sentence for people",
     "parameters": "names and defaults for ${…}",
+    "environments": "targets of the file, chosen by --env: a name for each, and values for ${…}",
     "kafka": "bootstrap.servers, and other client settings for all topics",
     "registry": "the schema registry: its URL, or url, basic.auth.user.info and the like",
     "sources": "where rows come from",
@@ -41,8 +42,11 @@ TOP_KEYS = {
 }
 
 
-def load(path: str | os.PathLike[str], variables: Mapping[str, str] | None = None) -> Pipeline:
-    """Read a pipeline file. `variables` fill `${…}`, before the environment and the file's own parameters."""
+def load(
+    path: str | os.PathLike[str], variables: Mapping[str, str] | None = None, *, environment: str = ""
+) -> Pipeline:
+    """Read a pipeline file. `variables` fill `${…}`, before the process's environment and the file's own parameters;
+    `environment` is one of the file's own `environments:`."""
     file = Path(path)
     try:
         source = file.read_text(encoding="utf-8")
@@ -50,17 +54,26 @@ def load(path: str | os.PathLike[str], variables: Mapping[str, str] | None = Non
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         problem = Problem(Mark(str(file), 1, 1), f"cannot be read: {reason}", "give the path of a pipeline file")
         raise PipelineError([problem]) from None
-    return loads(source, str(file), variables, folder=str(file.resolve().parent))
+    return loads(source, str(file), variables, folder=str(file.resolve().parent), environment=environment)
 
 
-def loads(source: str, file: str, variables: Mapping[str, str] | None = None, *, folder: str = ".") -> Pipeline:
+def loads(
+    source: str,
+    file: str,
+    variables: Mapping[str, str] | None = None,
+    *,
+    folder: str = ".",
+    environment: str = "",
+) -> Pipeline:
     """The same from text; `file` is what errors call it, `folder` is where relative paths start."""
     known = {**os.environ, **(variables or {})}
     reader = _Reader()
-    pipeline = reader.pipeline(parse(source, file, known), folder)
+    secrets: set[str] = set()
+    pipeline = reader.pipeline(parse(source, file, known, environment, secrets), folder)
     if reader.problems or pipeline is None:
         raise PipelineError(reader.problems)
-    return replace(pipeline, parameters={name: known.get(name, value) for name, value in pipeline.parameters.items()})
+    parameters = {name: known.get(name, value) for name, value in pipeline.parameters.items()}
+    return replace(pipeline, parameters=parameters, secrets=frozenset(secrets))
 
 
 class _Reader:

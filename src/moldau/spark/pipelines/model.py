@@ -193,6 +193,7 @@ _OUTAGE_ABOUT = "how long a database that has answered may be away before the qu
 class TopicSource:
     topic: str = text("one topic, or several with commas between")
     start: str = text("where a new query begins: earliest, latest, or a time such as 2026-11-15T12:00:00Z", "earliest")
+    until: str = text("records of this time and later are left out: for runs that end", "")
     records_per_batch: int | None = number("at most so many records in a batch")
     as_table: bool = flag("not a stream: the newest record of each key, as a compacted topic means it, for joins")
     metadata: tuple[str, ...] = words("columns of the record to keep, as _key, _topic, _partition, _offset, _timestamp")
@@ -206,6 +207,7 @@ class TopicSource:
 class PatternSource:
     topic_pattern: str = text("a regular expression: every topic it matches, those to come included")
     start: str = text("where a new query begins: earliest, latest, or a time such as 2026-11-15T12:00:00Z", "earliest")
+    until: str = text("records of this time and later are left out: for runs that end", "")
     records_per_batch: int | None = number("at most so many records in a batch")
     metadata: tuple[str, ...] = words("columns of the record to keep, as _key, _topic, _partition, _offset, _timestamp")
     parse: Parse | None = part(_PARSE_ABOUT, *PARSES, key="format")
@@ -582,7 +584,7 @@ class Pipeline:
     steps: tuple[Step, ...] = ()
     about: str = ""
     bootstrap_servers: str = ""
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     dead_letters: str = ""
     outage: str = "5 minutes"
@@ -591,6 +593,7 @@ class Pipeline:
     generator: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     folder: str = "."
+    secrets: frozenset[str] = field(default_factory=frozenset, repr=False)  # never to be shown
     where: Where = field(default=Where(), compare=False, repr=False)
 
     @property

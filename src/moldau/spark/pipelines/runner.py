@@ -24,6 +24,7 @@ from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
+from moldau.spark.pipelines.secrecy import redacted
 from moldau.spark.pipelines.template_state import TemplateKeeper, folder_of
 from moldau.spark.pipelines.validate import validate
 
@@ -59,16 +60,16 @@ class Running:
         """One entry a query, as of now; also refreshes the status file."""
         for keeper in self._keepers:
             keeper.collect()
-        found = [self._with_unmatched(watch.look(), watch.query) for watch in self._watches]
+        found = [self._shown(watch.look(), watch.query) for watch in self._watches]
         running = any(query.isActive for query in self.queries.values())
         if not running or time.monotonic() - self._status_at >= _STATUS_SECONDS:
             self._status_at = time.monotonic()
             write_status(self.pipeline.checkpoint_folder, self.pipeline.name, found, running=running)
         return found
 
-    def _with_unmatched(self, found: QueryProgress, query: StreamingQuery) -> QueryProgress:
+    def _shown(self, found: QueryProgress, query: StreamingQuery) -> QueryProgress:
         lines = sum(keeper.unmatched[str(query.id)] for keeper in self._keepers)
-        return replace(found, unmatched_lines=lines) if lines else found
+        return replace(found, unmatched_lines=lines, error=redacted(found.error, self.pipeline))
 
     @property
     def stopping(self) -> bool:
@@ -104,7 +105,7 @@ class Running:
             return
         cause = self.queries[failed.name].exception()
         self.stop()
-        raise PipelineFailed(f"{self.pipeline.name}/{failed.name}: {failed.error}") from cause
+        raise PipelineFailed(redacted(f"{self.pipeline.name}/{failed.name}: {failed.error}", self.pipeline)) from cause
 
     def process_available(self) -> None:
         """Until everything that is there now is processed. For tests; a running stream stays running."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from moldau.spark.pipelines import model, parse, store, topic_table
@@ -23,7 +24,7 @@ from moldau.spark.pipelines.template_state import begin, folder_of
 from moldau.spark.pipelines.templates import Learner
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from moldau.spark.registry.formats import ReaderSchema
 
@@ -108,6 +109,11 @@ def _start_options(source: model.TopicSource | model.PatternSource) -> dict[str,
     return options
 
 
+def _moment(text: str) -> Column:
+    """A time of the file; without a zone, it is this machine's."""
+    return f.timestamp_millis(f.lit(round(datetime.fromisoformat(text).timestamp() * 1000)))
+
+
 def _topic(
     spark: SparkSession,
     pipeline: model.Pipeline,
@@ -123,6 +129,8 @@ def _topic(
     else:
         options["kafka.group.id"] = group
         records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
+    if source.until:
+        records = records.where(f.col("timestamp") < _moment(source.until))
     how = source.parse
     if how is None:
         return Opened(records)
@@ -137,6 +145,8 @@ def _topic(
     options = topic_options(pipeline, source, headers=True)
     options["kafka.group.id"] = group
     again = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
+    if source.until:
+        again = again.where(f.col("timestamp") < _moment(source.until))
     return Opened(rows, parse.bad(parse.parsed(again, how, given), how, given))
 
 

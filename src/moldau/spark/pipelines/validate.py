@@ -29,6 +29,7 @@ from moldau.spark.pipelines.schema import SchemaError, parse_type, spark_type_of
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 Problems = Iterator[Problem]
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 def validate(pipeline: model.Pipeline) -> Graph:
@@ -152,11 +153,12 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
     for each in source.metadata:
         if each not in model.METADATA:
             yield Problem(source.where.of("metadata"), f"a record has no {each!r}", did_you_mean(each, model.METADATA))
-    if source.start not in ("earliest", "latest") and not re.fullmatch(
-        r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?", source.start
-    ):
+    if source.start not in ("earliest", "latest") and not _TIME.fullmatch(source.start):
         fix = "write earliest, latest, or a time such as 2026-11-15T12:00:00Z"
         yield Problem(source.where.of("start"), f"{source.start!r} is not a place to start", fix)
+    if source.until and not _TIME.fullmatch(source.until):
+        fix = "write a time such as 2026-11-15T12:00:00Z"
+        yield Problem(source.where.of("until"), f"{source.until!r} is not a time", fix)
     if isinstance(source, model.PatternSource):
         try:
             topic_pattern(source.topic_pattern)

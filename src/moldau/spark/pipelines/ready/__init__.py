@@ -21,8 +21,8 @@ def text(name: str) -> str:
     return (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def find(target: str, variables: Mapping[str, str] | None = None) -> Pipeline:
+def find(target: str, variables: Mapping[str, str] | None = None, *, environment: str = "") -> Pipeline:
     """A pipeline by its file, or by the name of a ready one; that one works in the current folder."""
     if not os.path.exists(target) and target in names():
-        return loads(text(target), f"{target}.yaml", variables, folder=os.getcwd())
-    return load(target, variables)
+        return loads(text(target), f"{target}.yaml", variables, folder=os.getcwd(), environment=environment)
+    return load(target, variables, environment=environment)

@@ -1,0 +1,130 @@
+"""`moldau pipeline init|replay|backfill|redrive`: what is done to a pipeline beside running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.cli.common import fail
+from moldau.cli.pipeline import Bootstrap, Environment, Settings, Target, _fail_with, _load, app, run_pipeline
+
+From = Annotated[str, typer.Option("--from", metavar="TIME", help="Such as 2026-11-15T12:00:00Z, or earliest.")]
+Until = Annotated[str, typer.Option("--until", metavar="TIME", help="Records of this time and later are left out.")]
+Into = Annotated[str, typer.Option("--into", metavar="NAME", help="Sinks are called SINK-NAME, the pipeline too.")]
+Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: local[*], spark://HOST:PORT…")]
+
+
+@app.command()
+def init(
+    topic: Annotated[str, typer.Option("--topic", prompt="Which topic does it read?", help="A sample is looked at.")],
+    name: Annotated[str, typer.Option("--name", prompt="What is the pipeline called?")],
+    bootstrap_server: Annotated[str, typer.Option("--bootstrap-server", "-b")] = "127.0.0.1:9092",
+    file: Annotated[Path | None, typer.Option("--file", help="Without it, NAME.yaml.")] = None,
+) -> None:
+    """Write a new pipeline file from a sample of a topic: its schema as it is found."""
+    from moldau.client.connection import ClientError
+    from moldau.client.sasl import AuthenticationFailed
+    from moldau.spark.pipelines import PipelineError, loads, validate
+    from moldau.spark.pipelines.scaffold import pipeline_text, sample
+
+    path = file or Path(f"{name}.yaml")
+    if path.exists():
+        fail(f"{path} is there already: remove it, or choose another --file")
+    try:
+        values = sample(bootstrap_server, topic)
+    except (ClientError, AuthenticationFailed) as error:
+        fail(f"topic {topic} cannot be sampled: {error}")
+    text = pipeline_text(name, bootstrap_server, topic, values)
+    try:
+        validate(loads(text, str(path)))
+    except PipelineError as error:
+        _fail_with(error)
+    path.write_text(text, encoding="utf-8")
+    typer.echo(f"{path}: written from {len(values)} records. Look at it, then: moldau pipeline run {path} --once")
+
+
+@app.command()
+def replay(
+    target: Target,
+    start: From,
+    into: Into = "replay",
+    until: Until = "",
+    master: Master = None,
+    settings: Settings = None,
+    bootstrap_server: Bootstrap = None,
+    env: Environment = "",
+) -> None:
+    """Run a pipeline again from a time on, into sinks of their own beside the real ones, and end."""
+    _run_shadow(target, start, until, into, master, settings, bootstrap_server, env)
+
+
+@app.command()
+def backfill(
+    target: Target,
+    start: From,
+    until: Until,
+    into: Into = "backfill",
+    master: Master = None,
+    settings: Settings = None,
+    bootstrap_server: Bootstrap = None,
+    env: Environment = "",
+) -> None:
+    """Run a pipeline over a stretch of time, into sinks of their own beside the real ones, and end."""
+    _run_shadow(target, start, until, into, master, settings, bootstrap_server, env)
+
+
+def _run_shadow(
+    target: str,
+    start: str,
+    until: str,
+    into: str,
+    master: str | None,
+    settings: list[str] | None,
+    bootstrap: str | None,
+    env: str,
+) -> None:
+    from moldau.spark.pipelines import PipelineError, validate
+    from moldau.spark.pipelines.shadow import outputs, shadow_of
+
+    pipeline = _load(target, settings, bootstrap, environment=env)
+    try:
+        shadow = shadow_of(pipeline, into, start=start, until=until)
+        validate(shadow)
+    except PipelineError as error:
+        _fail_with(error)
+    except ValueError as error:
+        fail(str(error))
+    typer.echo(f"{shadow.name}: into {', '.join(outputs(shadow))}", err=True)
+    run_pipeline(shadow, once=True, master=master)
+
+
+@app.command()
+def redrive(
+    target: Target,
+    reason: Annotated[str, typer.Option("--reason", help="Only those whose reason has this text.")] = "",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="Say what would be sent, and send nothing.")] = False,
+    settings: Settings = None,
+    bootstrap_server: Bootstrap = None,
+    env: Environment = "",
+) -> None:
+    """Send a pipeline's dead letters back to the topics they came from, each once."""
+    from moldau.spark.pipelines.redrive import RedriveFailed
+    from moldau.spark.pipelines.redrive import redrive as send_back
+
+    pipeline = _load(target, settings, bootstrap_server, environment=env)
+    try:
+        done = send_back(pipeline, reason=reason, limit=limit, rehearse=rehearse)
+    except RedriveFailed as error:
+        fail(str(error))
+    verb = "would be sent" if rehearse else "sent"
+    for topic, count in sorted(done.sent.items()):
+        typer.echo(f"{count:,} {verb} to {topic}")
+    for told, count in done.reasons.most_common(10):
+        typer.echo(f"  {count:,} {told[:200]}")
+    if done.left_out:
+        typer.echo(f"{done.left_out:,} left out: of others, with another reason, or without an origin")
+    if not done.sent and not done.left_out:
+        typer.echo("there is nothing to send")
