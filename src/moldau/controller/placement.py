@@ -7,6 +7,7 @@ the sizes of the racks, and followers go to the least loaded. The order is drawn
 so that a broker's replicas are spread over many others, and its load too when it fails.
 """
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from moldau.seams import Random
 from moldau.wire.errors import ErrorCode
 
 T = TypeVar("T")
+_FENCED_WEIGHT = 1 << 40  # more than anybody's load
 
 
 class UsableBroker(NamedTuple):
@@ -77,11 +79,17 @@ def _draw_leaders(racks: list[_Rack], random: Random) -> list[int]:
 
 def _next_follower(racks: list[_Rack], rack_of: dict[int, _Rack], load: dict[int, int], replicas: list[int]) -> int:
     """Out of the rack with the fewest replicas of this partition, then with the least load: its least loaded broker."""
-    present = [rack_of[replica] for replica in replicas]
-    open_racks = [rack for rack in racks if present.count(rack) < len(rack.brokers)]
-    rack = min(open_racks, key=lambda rack: (present.count(rack), rack.load / len(rack.brokers)))
-    candidates = [broker for broker in rack.brokers if broker.broker_id not in replicas]
-    return min(candidates, key=lambda broker: (broker.fenced, load[broker.broker_id])).broker_id
+    rack = racks[0]
+    if len(racks) > 1:
+        present = [rack_of[replica] for replica in replicas]
+        open_racks = [rack for rack in racks if present.count(rack) < len(rack.brokers)]
+        rack = min(open_racks, key=lambda rack: (present.count(rack), rack.load / len(rack.brokers)))
+    chosen, lightest = -1, math.inf
+    for broker_id, _, fenced in rack.brokers:  # spelled out: ten thousand partitions may be placed at one go
+        weight = load[broker_id] + _FENCED_WEIGHT if fenced else load[broker_id]
+        if weight < lightest and broker_id not in replicas:
+            chosen, lightest = broker_id, weight
+    return chosen
 
 
 def shuffle(items: list[T], random: Random) -> None:
