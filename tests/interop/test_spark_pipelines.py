@@ -122,7 +122,7 @@ def status(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("kind", sorted(SINKS))
+@pytest.mark.parametrize("kind", [pytest.param("tables", marks=pytest.mark.long), "topics"])
 def test_counts_are_exact_however_often_the_driver_is_killed(moldau: BrokerProcess, tmp_path: Path, kind: str) -> None:
     bootstrap, topic, checkpoint = moldau.bootstrap_servers, f"survivor-{kind}", tmp_path / "checkpoint"
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
@@ -220,6 +220,7 @@ def child_of(parent: int, name: str) -> int:
     raise AssertionError(f"no {name} below {parent}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_databases_agree_however_often_the_driver_between_them_is_killed(moldau: BrokerProcess, tmp_path: Path) -> None:
     """The ready pipeline `integrate`: PostgreSQL's outbox into a topic, the topic into MariaDB, with deletions."""
