@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: attack torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
+.PHONY: docs package attack torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,12 @@ interop-long: $(STAMP) ## the interop tests that take minutes each
 interop-again: $(STAMP) ## what failed in the last make interop, once more
 	@test -s build/interop-failed.txt || { echo "nothing failed, or the run was cut off"; exit 1; }
 	$(BIN)/python -m pytest --timeout 600 @build/interop-failed.txt
+
+docs: $(STAMP) ## build the site into build/site; a broken link or a missing page is an error
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+package: $(STAMP) ## build the wheel, install it in a clean environment, see that it works there and stays small
+	$(BIN)/python scripts/check_package.py
 
 bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
 	$(BIN)/python -m benchmarks

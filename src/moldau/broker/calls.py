@@ -49,11 +49,9 @@ class Call:
 
     __slots__ = (
         "api",
-        "began_ms",
         "client_id",
         "connection",
         "correlation_id",
-        "local_ms",
         "meter",
         "slot",
         "times",
@@ -80,14 +78,11 @@ class Call:
         # While any client has a quota: what this request costs its client.
         self.meter: Meter | None = None
         self.times = times
-        self.began_ms = 0.0  # if this request is measured, see `request_times`; else 0
 
     def waits_since(self, now_ms: float) -> None:
         """The handler leaves the answer to somebody else: such requests are always measured."""
-        if self.began_ms:
-            self.local_ms = now_ms - self.began_ms
-        elif self.times is not None:
-            self.began_ms, self.local_ms = now_ms, 0.0
+        if self.times is not None:
+            self.times.waits(self, now_ms)
 
     def failed(self, code: int) -> None:
         """Count an error of an answer that is written by hand."""
@@ -123,20 +118,14 @@ class Call:
     def respond_payload(self, body: Payload) -> None:
         """Answer with a body that is already bytes."""
         header_version = self.api.response_header_version(self.version)
-        if self.began_ms and self.times is not None:
-            self.times.answered(self)
         self.slot.complete([encode_response_header(self.correlation_id, header_version=header_version), *body])
 
     def respond_nothing(self) -> None:
         """The request wants no answer."""
-        if self.began_ms and self.times is not None:
-            self.times.answered(self)
         self.slot.complete_nothing()
 
     def respond_frame(self, frame: bytes) -> None:
         """Answer with what another node answered, header and all."""
-        if self.began_ms and self.times is not None:
-            self.times.answered(self)
         self.slot.complete([frame])
 
     def __repr__(self) -> str:

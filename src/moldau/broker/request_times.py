@@ -1,7 +1,7 @@
 """How often each API is asked, how long its answers take and where that time goes, and which errors they carry.
 
 Reading a clock twice costs more than counting, and a Produce costs little more than that. So of the requests that are
-read by hand (Produce and Fetch), and answered at once, one in sixteen is measured and counts for sixteen; those that
+read by hand (Produce and Fetch), and answered at once, one in thirty-two is measured and counts for all of them; those that
 wait for something are all measured, as is every request of another API. The counts of requests are exact.
 """
 
@@ -17,21 +17,51 @@ from moldau.metrics.histogram import Histogram
 from moldau.wire import schema
 
 if TYPE_CHECKING:
+    from moldau.seams.network import Payload, ResponseSlot
     from moldau.wire import Message
     from moldau.wire.schema import StructSpec
 
 _log = logging.getLogger(__name__)
-SAMPLED_MASK = 15
+SAMPLED_MASK = 31
 _LOOKED_AT_MAX = 1_000  # elements of one list of an answer, when its errors are counted
 # Whoever asks these waits for others, who may take their time: only what the node itself does is slow or not.
 _WAITS_FOR_OTHERS = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
 
 
 class Measured(Protocol):
-    """A request: when it came (0: it is not measured), and how long its handler had it (-1: has it still)."""
+    """A request: where its answer goes."""
 
-    began_ms: float
-    local_ms: float
+    slot: ResponseSlot
+
+
+class TimedSlot:
+    """A slot that notes when it is completed. Only requests that are measured pay for it."""
+
+    __slots__ = ("_call", "_slot", "_times", "began_ms", "local_ms")
+
+    def __init__(self, times: RequestTimes, call: Measured, began_ms: float, local_ms: float) -> None:
+        self._times = times
+        self._call: Measured | None = call  # until it is answered: then the two let go of each other
+        self._slot = call.slot
+        self.began_ms = began_ms
+        self.local_ms = local_ms  # how long the handler had it; -1: has it still
+
+    def complete(self, payload: Payload) -> None:
+        self._answered()
+        self._slot.complete(payload)
+
+    def complete_nothing(self) -> None:
+        self._answered()
+        self._slot.complete_nothing()
+
+    def close(self, reason: str) -> None:
+        self._call = None
+        self._slot.close(reason)
+
+    def _answered(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            self._times.answered(call, self.began_ms, self.local_ms)
 
 
 class RequestTimes:
@@ -69,21 +99,28 @@ class RequestTimes:
 
     def begin(self, call: Measured) -> None:
         """Measure this one."""
-        call.began_ms = self._now_ms()
-        call.local_ms = -1.0
+        call.slot = TimedSlot(self, call, self._now_ms(), -1.0)
 
     def handled(self, call: Measured) -> None:
         """The handler has returned; whether it has answered does not matter."""
-        if call.local_ms < 0:
-            call.local_ms = self._now_ms() - call.began_ms
+        slot = call.slot
+        if isinstance(slot, TimedSlot) and slot.local_ms < 0:
+            slot.local_ms = self._now_ms() - slot.began_ms
 
-    def answered(self, call: Measured) -> None:
-        total_ms = self._now_ms() - call.began_ms
-        call.began_ms = 0.0
-        if call.local_ms < 0:
+    def waits(self, call: Measured, now_ms: float) -> None:
+        """The handler leaves the answer to somebody else."""
+        slot = call.slot
+        if isinstance(slot, TimedSlot):
+            slot.local_ms = now_ms - slot.began_ms
+        else:
+            call.slot = TimedSlot(self, call, now_ms, 0.0)
+
+    def answered(self, call: Measured, began_ms: float, handler_ms: float) -> None:
+        total_ms = self._now_ms() - began_ms
+        if handler_ms < 0:
             local_ms, weight = total_ms, self._weight
         else:
-            local_ms, weight = min(call.local_ms, total_ms), 1
+            local_ms, weight = min(handler_ms, total_ms), 1
         self.total.observe(total_ms / 1000, weight)
         self.local_seconds += local_ms * weight / 1000
         self.remote_seconds += (total_ms - local_ms) * weight / 1000

@@ -389,6 +389,11 @@ class PartitionLog:
         return self._segments.end_of(segment, self.log_end_offset)
 
     @property
+    def grown_bytes(self) -> int:
+        """See `Segments.grown_bytes`."""
+        return self._segments.grown_bytes
+
+    @property
     def size_bytes(self) -> int:
         return self._segments.size_bytes
 

@@ -19,7 +19,7 @@ SWAP_SUFFIX = ".swap"  # finished: it replaces what it was made from, also after
 
 
 class Segments:
-    __slots__ = ("_bases", "_context", "_removals", "active", "folder", "items")
+    __slots__ = ("_bases", "_context", "_removals", "active", "folder", "items", "sealed_bytes")
 
     def __init__(self, context: LogContext, folder: str, items: list[Segment]) -> None:
         self._context = context
@@ -28,6 +28,7 @@ class Segments:
         self.items = items
         self._bases = [segment.base_offset for segment in items]
         self.active = items[-1]
+        self.sealed_bytes = 0
 
     def _set(self, items: list[Segment]) -> None:
         self.items = items
@@ -43,6 +44,12 @@ class Segments:
         return sum(segment.size for segment in self.items)
 
     # -- search
+
+    @property
+    def grown_bytes(self) -> int:
+        """Grows with every append, and with nothing else; what a log grew by is a difference of two of these, as long
+        as it was not truncated in between."""
+        return self.sealed_bytes + self.active.size
 
     def holding(self, offset: int) -> Segment:
         """The segment that holds `offset`, or the first one if it lies before."""
@@ -78,6 +85,7 @@ class Segments:
     def add(self, base_offset: int, config: LogConfig) -> Segment:
         """Begin a new active segment."""
         segment = self._create(base_offset, config)
+        self.sealed_bytes += self.active.size
         self._set([*self.items, segment])
         return segment
 

@@ -23,6 +23,32 @@ _NEEDED_DESCRIPTORS = 12
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
 
+def flush_descriptor(fd: int) -> None:
+    """fsync, down to the medium. On macOS that leaves the bytes in the memory of the drive: F_FULLFSYNC asks for more,
+    where the file system knows it."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        try:
+            fcntl.fcntl(fd, full)
+        except OSError:
+            pass  # a network volume, say: what it can do, fsync does
+        else:
+            return
+    os.fsync(fd)
+
+
+def reserve(fd: int, position: int, length: int) -> None:
+    """Make blocks for this part of a file, which reads as zeros then, or ENOSPC. macOS has no call for that, and no
+    other file system than Linux's is trusted with a hole: they get the zeros themselves."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, position, length)
+        return
+    zeros = bytes(min(length, _READ_BYTES))
+    end = position + length
+    while position < end:
+        position += os.pwrite(fd, zeros[: end - position], position)
+
+
 class DiskFile(Protocol):
     """A file open for appending and positional reading. Not shared between threads, except `flush` and `read`."""
 
@@ -265,7 +291,7 @@ class RealFile:
         return b"".join(parts)
 
     def flush(self) -> None:
-        os.fsync(self._fd)
+        flush_descriptor(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -301,7 +327,7 @@ class RealMappedFile:
             former = os.fstat(fd).st_size
             if size > former:
                 # A store into a hole of a full disk is a SIGBUS that kills the process; this is an ENOSPC instead.
-                os.posix_fallocate(fd, former, size - former)
+                reserve(fd, former, size - former)
             mapped = self._descriptors.map(fd, size) if size else None  # a mapping cannot be empty
             self.close()
             if size < former:
@@ -382,7 +408,7 @@ class RealDisk:
             while view:
                 view = view[os.write(fd, view) :]
             if flush:
-                os.fsync(fd)
+                flush_descriptor(fd)
         finally:
             os.close(fd)
         os.replace(temporary, path)
@@ -395,7 +421,7 @@ class RealDisk:
         except FileNotFoundError:
             return
         try:
-            os.fsync(fd)
+            flush_descriptor(fd)
         finally:
             os.close(fd)
 
@@ -449,7 +475,7 @@ class RealDisk:
     def flush_dir(self, path: str) -> None:
         fd = self._descriptors.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            flush_descriptor(fd)
         finally:
             os.close(fd)
 

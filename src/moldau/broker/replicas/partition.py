@@ -48,9 +48,9 @@ class Partition:
 
     __slots__ = (
         "_context",
+        "_led_bytes",
         "_led_from",
         "_led_records",
-        "bytes_in",
         "bytes_out",
         "generation",
         "image",
@@ -88,10 +88,10 @@ class Partition:
         self.is_leader = False
         self.leader_epoch = -1
         # What passed here, for those who watch: as leader, to and from clients; and to and from other replicas.
-        self.bytes_in = self.bytes_out = 0
+        self.bytes_out = 0
         self.replication_bytes_in = self.replication_bytes_out = 0
-        self._led_records = 0  # appended in former times as leader
-        self._led_from = 0  # where the log ended when this time began
+        self._led_records = self._led_bytes = 0  # appended in former times as leader
+        self._led_from = (0, 0)  # where the log ended, and how much it had grown, when this time began
         # Only while leading, and only if there are followers.
         self.lead: LeaderState | None = None
         self.become(image)
@@ -122,14 +122,19 @@ class Partition:
 
     def _count_records(self, is_leader: bool) -> None:
         """A leader's log only grows: what it appended needs no counter, just where it began."""
-        self._led_records = self.records_in
+        self._led_records, self._led_bytes = self.records_in, self.bytes_in
         if is_leader:
-            self._led_from = self.log.log_end_offset
+            self._led_from = (self.log.log_end_offset, self.log.grown_bytes)
 
     @property
     def records_in(self) -> int:
         """How many records were appended here as leader, as far as offsets tell."""
-        return self._led_records + (self.log.log_end_offset - self._led_from if self.is_leader else 0)
+        return self._led_records + (self.log.log_end_offset - self._led_from[0] if self.is_leader else 0)
+
+    @property
+    def bytes_in(self) -> int:
+        """The same in bytes, as they are stored."""
+        return self._led_bytes + (self.log.grown_bytes - self._led_from[1] if self.is_leader else 0)
 
     def _count_followers(self, image: PartitionImage) -> None:
         context = self._context
@@ -171,7 +176,6 @@ class Partition:
         appended = log.append_as_leader(
             batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )
-        self.bytes_in += len(batches)
         needs_flush = log.needs_flush
         if needs_flush:
             self._context.flush_soon(self)
