@@ -1,8 +1,8 @@
 """How often each API is asked, how long its answers take and where that time goes, and which errors they carry.
 
 Reading a clock twice costs more than counting, and a Produce costs little more than that. So of the requests that are
-read by hand (Produce and Fetch), and answered at once, one in thirty-two is measured and counts for all of them; those that
-wait for something are all measured, as is every request of another API. The counts of requests are exact.
+read by hand (Produce and Fetch), and answered at once, one in thirty-two is measured and counts for all of them; those
+that wait for something are all measured, as is every request of another API. The counts of requests are exact.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def test_requests_are_counted_and_timed(broker: Broker) -> None:
     after = scrape(broker)
     assert value(after, name, **labels) - before == 40
     timed = value(after, "moldau_request_seconds_count", **labels)
-    assert abs(timed - value(after, name, **labels)) <= 32  # of those answered at once, one in thirty-two stands for all
+    assert (
+        abs(timed - value(after, name, **labels)) <= 32
+    )  # of those answered at once, one in thirty-two stands for all
     assert value(after, "moldau_request_seconds_sum", **labels) > 0
     assert value(after, "kafka_network_requestmetrics_localtimems_sum", **labels) > 0
 
