@@ -31,7 +31,7 @@ def blocks() -> list[Block]:
 
 
 # These do not end by themselves, or tell of a run that there was not; and what is installed is installed.
-_LEFT_OUT = re.compile(r"moldau (serve|cluster|pipeline run|pipeline status)|pip install|make ")
+_LEFT_OUT = re.compile(r"moldau (serve|cluster|console|pipeline run|pipeline status)|pip install|make ")
 _SPARK_SECONDS = 150
 
 
@@ -79,6 +79,7 @@ def test_console_blocks_run(block: Block, tmp_path: Path) -> None:
     with Broker() as broker:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = os.environ | {"PATH": path, "MOLDAU_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+        environment["MOLDAU_HOME"] = str(tmp_path / "home")
         for command in commands(block):
             done = subprocess.run(
                 ["bash", "-o", "pipefail", "-c", command],

@@ -91,7 +91,7 @@ def test_dead_letters_and_their_way_back(bootstrap: str, fresh: Fresh) -> None:
     asyncio.run(main())
     with pytest.raises(ToolkitError, match="no topic"):
         list(letters_in({"bootstrap.servers": bootstrap}, fresh("nothing")))
-    assert "say which" in moldau(bootstrap, "dlq", "redrive", "t", code=1)
+    assert "say which" in moldau(bootstrap, "dlq", "redrive", "t", code=2)
 
 
 def test_the_story_of_a_message(bootstrap: str, fresh: Fresh) -> None:
@@ -121,7 +121,7 @@ def test_the_story_of_a_message(bootstrap: str, fresh: Fresh) -> None:
     assert {name for _, name in events} == {orders, f"{orders}-retry-0", f"{orders}-dlt"}
     assert steps[-1].details["to"] == f"{orders}-dlt"
     assert "dead-lettered" in moldau(bootstrap, "trace", message, "--topic", topic)
-    assert "nothing is noted" in moldau(bootstrap, "trace", "unknown", "--topic", topic, code=1)
+    assert "nothing is noted" in moldau(bootstrap, "trace", "unknown", "--topic", topic, code=4)
 
 
 def test_opentelemetrys_context_travels(bootstrap: str, fresh: Fresh) -> None:
@@ -286,8 +286,8 @@ def stopped() -> None:
     document = json.loads(run_plain(["app", "asyncapi", "billing:app"], tmp_path))
     assert document["asyncapi"] == "3.0.0"
     assert document["channels"][orders]["address"] == orders
-    assert "no module nothing" in run_plain(["app", "run", "nothing:app"], tmp_path, code=1)
-    assert "no App called other" in run_plain(["app", "run", "billing:other"], tmp_path, code=1)
+    assert "no module nothing" in run_plain(["app", "run", "nothing:app"], tmp_path, code=4)
+    assert "no App called other" in run_plain(["app", "run", "billing:other"], tmp_path, code=4)
 
 
 def run_plain(arguments: list[str], cwd: Path, code: int = 0) -> str:
