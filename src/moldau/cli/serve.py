@@ -40,11 +40,16 @@ def serve(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting; may be repeated.")
     ] = None,
+    audit_log: Annotated[
+        str | None, typer.Option("--audit-log", metavar="FILE", help="Write logins, refusals and changes there.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")] = False,
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Stop when whoever started this is gone.")
     ] = False,
 ) -> None:
     """Run a broker. Prints `ready HOST:PORT` when clients may connect; stop it with Ctrl-C or SIGTERM."""
-    arguments = serving.ServeArguments(config, data_dir, listen, metrics, overrides or [], verbose, until_stdin_closes)
+    arguments = serving.ServeArguments(
+        config, data_dir, listen, metrics, overrides or [], verbose, until_stdin_closes, audit_log
+    )
     raise typer.Exit(serving.serve(arguments))

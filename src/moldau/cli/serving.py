@@ -30,6 +30,7 @@ _NAMES = {
     "--listen": "listen",
     "-l": "listen",
     "--metrics": "metrics",
+    "--audit-log": "audit_log",
 }
 
 
@@ -44,6 +45,7 @@ class ServeArguments:
     overrides: list[str] = field(default_factory=list)
     verbose: bool = False
     until_stdin_closes: bool = False
+    audit_log: str | None = None
 
 
 def plain_arguments(arguments: list[str]) -> ServeArguments | None:
@@ -76,10 +78,12 @@ def serve(arguments: ServeArguments) -> int:
     try:
         loaded = _load(arguments)
         output = _set_up_log(loaded, is_verbose=arguments.verbose)
+        if arguments.audit_log is not None:
+            _write_audit_log(arguments.audit_log)
     except InvalidConfig as error:
         return _fail(error, 2)
     except OSError as error:
-        return _fail(f"cannot read {arguments.config}: {error.strerror}", 2)
+        return _fail(f"cannot open {error.filename or arguments.config}: {error.strerror}", 2)
     return _run(loaded, output, until_stdin_closes=arguments.until_stdin_closes)
 
 
@@ -91,6 +95,17 @@ def _set_up_log(config: BrokerConfig, *, is_verbose: bool) -> logging.Handler:
         levels=config.get_list("moldau.log.levels"),
         is_json=config.get_str("moldau.log.format") == "json",
     )
+
+
+def _write_audit_log(path: str) -> None:
+    """All of the audit log goes there; only its owner can read it."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    audit = logging.getLogger("moldau.audit")
+    audit.addHandler(handler)
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
 
 
 def _fail(reason: object, status: int) -> int:

@@ -56,7 +56,8 @@ def add(
 @app.command("list")
 def list_users(bootstrap_server: Servers = None, config: Config = None) -> None:
     """Users and their mechanisms."""
-    found = _admin(bootstrap_server, config).describe_user_scram_credentials()
+    admin = _admin(bootstrap_server, config)  # kept: without it, nobody would wait for the answer
+    found = admin.describe_user_scram_credentials()
     for name, description in sorted(_result(found).items()):
         infos = description.scram_credential_infos
         what = ", ".join(f"{each.mechanism.name.replace('_', '-')} ({each.iterations} iterations)" for each in infos)
