@@ -58,6 +58,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     SECURITY: {
         "user": Entry("user", "Users that log in with SCRAM: add, list, remove."),
+        "acl": Entry("acl", "Rules about who may do what: add, list, remove."),
+        "quota": Entry("quota", "Limits of users, clients and addresses: set, list, remove."),
         "certs": Entry("certs", "Make certificates for trying things out."),
     },
     BUILDING: {
