@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from moldau.wire import messages as m
 from tests.interop.apache_kafka import SINGLE_NODE_PROPERTIES, ApacheKafka
 from tests.interop.differential import ConnectionClosed, Masks, Side, differences
 from tests.interop.scenarios.support import new_topic
+from tests.interop.test_broker_tools import Tour
 from tests.support.authorization_cases import (
     ADMIN_HOST,
     CASES,
@@ -105,3 +106,56 @@ def test_moldau_asks_for_what_apache_kafka_asks_for(case: Case, pair: tuple[Clus
     found = differences(moldau.play(case), kafka.play(case))
     unexpected = [line for line in found if not line.startswith(CREATING)]
     assert not unexpected, "\n".join(unexpected)
+
+
+def _rules(tour: Tour) -> None:
+    """kafka-acls: what it adds, lists and removes."""
+    run = tour.run
+    ann = ("--allow-principal", "User:ann")
+    run("add", "kafka-acls", "--add", *ann, "--operation", "Read", "--operation", "Write", "--topic", "orders")
+    run("prefix", "kafka-acls", "--add", *ann, "--consumer", "--topic", "team-", "--group", "team-", *PREFIXED)
+    run("deny", "kafka-acls", "--add", "--deny-principal", "User:*", "--deny-host", "10.0.0.9", "--topic", "*")
+    run("writer", "kafka-acls", "--add", *ann, "--producer", "--topic", "out", "--transactional-id", "tx")
+    run("cluster", "kafka-acls", "--add", *ann, "--operation", "ClusterAction", "--cluster")
+    run("matching", "kafka-acls", "--list", "--topic", "team-a", "--resource-pattern-type", "match")
+    run("of ann", "kafka-acls", "--list", "--principal", "User:ann")
+    run("remove", "kafka-acls", "--remove", "--force", *ann, "--operation", "Read", "--topic", "orders")
+    run("remove all", "kafka-acls", "--remove", "--force", "--topic", "team-", *PREFIXED)
+    run("list", "kafka-acls", "--list")
+
+
+def _limits(tour: Tour) -> None:
+    """kafka-configs for users, clients and addresses."""
+
+    def run(step: str, verb: str, *arguments: str) -> None:
+        tour.run(step, "kafka-configs", f"--{verb}", *arguments)
+
+    ann, everybody = ("--entity-type", "users", "--entity-name", "ann"), ("--entity-type", "users", "--entity-default")
+    app = ("--entity-type", "clients", "--entity-name", "app")
+    address = ("--entity-type", "ips", "--entity-name", "10.0.0.1")
+    run("user", "alter", *ann, "--add-config", "producer_byte_rate=1000000,request_percentage=12.5")
+    run("both", "alter", *ann, *app, "--add-config", "consumer_byte_rate=2000000,controller_mutation_rate=2.5")
+    run("default", "alter", *everybody, "--add-config", "consumer_byte_rate=3000000")
+    run("address", "alter", *address, "--add-config", "connection_creation_rate=10")
+    run("nonsense", "alter", *ann, "--add-config", "speed=9")
+    run("too slow", "alter", *ann, "--add-config", "producer_byte_rate=0")
+    for entity in ("users", "clients", "ips"):
+        run(f"all {entity}", "describe", "--entity-type", entity)
+    run("of both", "describe", *ann, *app)
+    run("user less", "alter", *ann, "--delete-config", "producer_byte_rate")
+    run("user then", "describe", *ann)
+
+
+PREFIXED = ("--resource-pattern-type", "prefixed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make_tour", [_rules, _limits], ids=["kafka-acls", "kafka-configs"])
+def test_kafkas_tools_print_the_same(
+    make_tour: Callable[[Tour], None], pair: tuple[Cluster, Cluster], tmp_path: Path
+) -> None:
+    tours = [Tour(each.admin.bootstrap, "unused-name", tmp_path) for each in pair]
+    for tour in tours:
+        make_tour(tour)
+    ours, theirs = ({step: sorted(text.splitlines()) for step, text in tour.printed.items()} for tour in tours)
+    assert ours == theirs

@@ -29,6 +29,8 @@ class Session:
     sasl: SaslAuthenticator | None = None
     """How far it is with proving who it is; None on listeners without SASL."""
     login_deadline: TimerHandle | None = None
+    topic_access: object = None
+    """What the client may read and write, once it was asked (`requests/topic_access.py`)."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
 

@@ -13,7 +13,7 @@ the metadata log is fetched, by the other members of the quorum and by brokers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +21,8 @@ from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC as ACL_TOPIC
-from moldau.broker.requests.access import may, may_on_cluster
+from moldau.broker.requests.access import may_on_cluster
+from moldau.broker.requests.topic_access import Allowed, nothing, topic_access
 from moldau.controller.acls import Operation
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.seams.disk import Buffer, FileRegion
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.follower_fetch import Needs as FollowerFetchNeeds
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasFetchSessions, HasReplicas
+    from moldau.security.authorizer import Authorizer
 
     class Needs(
         FollowerFetchNeeds,
@@ -143,14 +145,14 @@ def _handle(
         call.respond_payload(encode_fetch_response(call.version, (), error_code=context))
         return None
     follower = None
-    may_read = None
+    readable = None
     if broker.authorizer is not None:
-        may_read = _readable(broker, call, request)
-    if request.replica_id >= 0 and may_read is None:
+        readable = _readable(broker, broker.authorizer, call, request)
+    if request.replica_id >= 0 and readable is None:
         from moldau.broker.replicas.follower_fetch import FollowerFetch
 
         follower = FollowerFetch(broker, request, context)
-    fetch = _Fetch(broker, call, request, context, follower, may_read)
+    fetch = _Fetch(broker, call, request, context, follower, readable)
     if follower is None and len(context.asked) > _MANY:
         return _fetch_many(broker, call, request, fetch)
     if fetch.read() or request.max_wait_ms <= 0 or (context.session is None and not context.asked):
@@ -163,19 +165,12 @@ def _handle(
     return None
 
 
-def _readable(broker: Needs, call: Call, request: FetchFrame) -> Callable[[Topic], bool] | None:
+def _readable(broker: Needs, authorizer: Authorizer, call: Call, request: FetchFrame) -> Allowed | None:
     """Which topics this client may read; None is all of them. A follower may if it belongs to the cluster."""
-    if request.replica_id >= 0:
-        return None if may_on_cluster(broker, call, Operation.CLUSTER_ACTION) else lambda _: False
-    may_read = may(broker, call, Operation.READ, ACL_TOPIC)
-    names = broker.image.topic_names
-
-    def is_readable(topic: Topic) -> bool:
-        """A topic that is not there is said to be missing, not forbidden, if it came by its id."""
-        name = names.get(topic) if isinstance(topic, bytes) else topic
-        return name is None or may_read(name)
-
-    return is_readable
+    access = topic_access(broker, authorizer, call.session)
+    if request.replica_id < 0:
+        return access.readable
+    return None if may_on_cluster(broker, call, Operation.CLUSTER_ACTION) else nothing(broker)
 
 
 async def _fetch_many(broker: Needs, call: Call, request: FetchFrame, fetch: _Fetch) -> None:
@@ -205,9 +200,9 @@ class _Fetch:
         "_is_fresh",
         "_left_bytes",
         "_max_bytes",
-        "_may_read",
         "_offsets",
         "_partitions",
+        "_readable",
         "_reads_to_end",
         "_request",
         "_total_bytes",
@@ -221,14 +216,14 @@ class _Fetch:
         request: FetchFrame,
         context: FetchContext,
         follower: FollowerFetch | None,
-        may_read: Callable[[Topic], bool] | None,
+        readable: Allowed | None,
     ) -> None:
         self._broker = broker
         self._call = call
         self._request = request
         self._context = context
         self._follower = follower
-        self._may_read = may_read
+        self._readable = readable
         # More than a quota ever lets through at once would never be sent.
         self._max_bytes = _UNLIMITED
         if call.meter is not None and follower is None and (limit := call.meter.fetch_bytes_max()) is not None:
@@ -327,7 +322,8 @@ class _Fetch:
         return is_answer or self._total_bytes >= min(self._request.min_bytes, self._max_bytes)
 
     def _find(self, topic: Topic, index: int) -> Partition:
-        if self._may_read is not None and not self._may_read(topic):
+        if self._readable is not None and not self._readable[topic]:
+            self._broker.denied(self._call, Operation.READ, ACL_TOPIC, self._readable.name_of(topic) or "")
             raise PartitionUnavailable(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._request.replica_id == _CONSUMER and self._call.version >= _FROM_ANY_REPLICA:
             return self._broker.replicas.replica(topic, index)

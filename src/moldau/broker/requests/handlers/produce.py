@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may
+from moldau.broker.requests.topic_access import topic_access
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
@@ -123,7 +124,11 @@ def _take(broker: Needs, call: Call, request: ProduceFrame, *, is_transactional:
             return
     refused: Topics = []
     if broker.authorizer is not None:
-        request, refused = _split(broker, call, request)
+        writable = topic_access(broker, broker.authorizer, call.session).writable
+        for each in request.topics:
+            if not writable[each[0]]:
+                refused.append(each)
+                broker.denied(call, Operation.WRITE, TOPIC, writable.name_of(each[0]) or "")
     if refused:
         _take_rest(broker, call, request, refused, is_own)
     elif request.transactional_id is None:
@@ -140,23 +145,9 @@ def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bo
     return may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)(transactional_id)
 
 
-def _split(broker: Needs, call: Call, request: ProduceFrame) -> tuple[ProduceFrame, Topics]:
-    """What this client may write, and what it may not. Nothing is said here of topics that are not there."""
-    may_write = may(broker, call, Operation.WRITE, TOPIC)
-    names = broker.image.topic_names
-    refused: Topics = []
-    for each in request.topics:
-        topic = each[0]
-        name = names.get(topic) if isinstance(topic, bytes) else topic
-        if name is not None and not may_write(name):
-            refused.append(each)
-    if refused:
-        request = request._replace(topics=[each for each in request.topics if each not in refused])
-    return request, refused
-
-
 def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, is_own: bool) -> None:
     """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
+    request = request._replace(topics=[each for each in request.topics if each not in refused])
     from moldau.broker.coordinators.txn_verification import Verified, verify_produce
 
     error = Verified(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
