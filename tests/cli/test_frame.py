@@ -1,12 +1,15 @@
 """What all commands have in common: options, contexts, errors, exit codes, output; nothing is loaded in vain."""
 
+import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from moldau.cli import app as commands
+from moldau.cli.frame import Commands
 from moldau.cli.output import plain_table, size, unescape
 from moldau.cli.places import parse_duration, parse_time
 from moldau.cli.target import librdkafka_settings
@@ -54,14 +57,11 @@ def test_every_command_is_there_and_explains_itself(nowhere: Command) -> None:
             assert name in helped
             loaded = commands.load(name, entry)
             assert loaded.help
+            is_framed = isinstance(getattr(import_module(f"moldau.cli.{entry.module}"), "app", None), Commands)
             for sub in getattr(loaded, "commands", {}).values():
                 assert sub.help, (name, sub.name)
-                for parameter in sub.params if name not in ("user", "console", "console-user") else ():
-                    assert getattr(parameter, "help", None) or parameter.name == "help", (
-                        name,
-                        sub.name,
-                        parameter.name,
-                    )
+                for each in sub.params if is_framed else ():
+                    assert getattr(each, "help", None) or each.name == "help", (name, sub.name, each.name)
 
 
 def test_help_and_completion_load_little() -> None:
@@ -176,3 +176,43 @@ def test_a_reader_that_leaves_is_no_trouble(moldau: Command) -> None:
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOLDAU_BOOTSTRAP_SERVER", "MOLDAU_CONFIG", "MOLDAU_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
+
+
+def test_a_listener_that_is_silent_or_speaks_something_else_is_told(nowhere: Command, moldau: Command) -> None:
+    import socket
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = nowhere.refused(3, "topic", "list", "-b", address, "-X", "request.timeout.ms=100")
+        assert f"no broker answers at {address} (no answer in time)" in said
+    said = moldau.refused(3, "topic", "list", "-X", "security.protocol=SSL")
+    assert f"{moldau.bootstrap_servers} closes the connection: does it want TLS or a login, or none?" in said
+
+
+def test_the_shell_completes_commands_options_and_topics(moldau: Command) -> None:
+    topic = "completed-topic"
+    moldau.ok("topic", "create", topic)
+
+    def completed(line: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "moldau"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+            env={
+                **os.environ,
+                "_MOLDAU_COMPLETE": "complete_bash",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(line.split(" ")) - 1),
+                "MOLDAU_BOOTSTRAP_SERVER": moldau.bootstrap_servers,
+            },
+        )
+        return set(done.stdout.split())
+
+    assert {"topic", "top"} <= completed("moldau to")
+    assert completed("moldau topic desc") == {"describe"}
+    assert "--exit-at-end" in completed("moldau consume --ex")
+    assert completed("moldau topic describe completed-") == {topic}

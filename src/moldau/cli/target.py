@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from moldau.cli.failure import fail, misused, no_broker
+from moldau.cli.failure import ExitCode, fail, misused, no_broker
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 15.0
 _CONNECT_SECONDS = 3.0
+_ANSWER_SECONDS = 5.0  # to the first question; -X request.timeout.ms=… waits longer
 _DEFAULT_PORT = 9092
 _ENVIRONMENT = "MOLDAU_X_"
 _SERVERS = "bootstrap.servers"
@@ -70,7 +72,7 @@ class Target:
         try:
             quick = self.settings | {
                 "socket.connection.setup.timeout.ms": str(int(_CONNECT_SECONDS * 1000)),
-                "request.timeout.ms": str(int(TIMEOUT_SECONDS * 1000)),
+                "request.timeout.ms": self.settings.get("request.timeout.ms", str(int(_ANSWER_SECONDS * 1000))),
                 _SERVERS: ",".join(f"[{host}]:{port}" for host, port in addresses(self.bootstrap_servers)),
             }
             parsed = parse_client_settings(quick)
@@ -89,6 +91,9 @@ class Target:
             else:
                 self._was_reached = True
                 return
+        if not failure:
+            advice = "does it want TLS or a login, or none? See security.protocol"
+            fail(f"{self.bootstrap_servers} closes the connection: {advice}", ExitCode.UNREACHABLE)
         fail(*no_broker(self.bootstrap_servers, failure))
 
     def librdkafka(self, **more: Any) -> dict[str, Any]:
@@ -141,9 +146,13 @@ def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 
 def _reason(error: Exception) -> str:
-    """Of what the system said, the words."""
+    """Of what the system said, the words; nothing if it was a broker that ended the talk."""
     cause = error.__cause__
-    return (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError):
+        return cause.strerror or str(cause)
+    return ""
 
 
 def _listens(host: str, port: int) -> bool:
