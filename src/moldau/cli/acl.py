@@ -98,7 +98,9 @@ def add(
 def list_rules(
     target: Target,
     output: Output,
-    principal: Annotated[str | None, typer.Option("--principal", "-p", metavar="PRINCIPAL")] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", "-p", metavar="PRINCIPAL", help="Only of this one.")
+    ] = None,
     topic: Topics = None,
     group: Groups = None,
     transactional_id: Transactions = None,
