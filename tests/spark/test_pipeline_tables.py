@@ -120,3 +120,38 @@ def test_a_batch_that_fails_leaves_nothing_in_the_database(spark: "SparkSession"
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM t")).scalar() == 3000
     engine.dispose()
+
+
+def test_a_table_of_a_topic_says_how_far_it_is_and_other_engines_read_it(spark: "SparkSession", tmp_path: Path) -> None:
+    """DuckDB and pyarrow, which have nothing to do with what wrote the files."""
+    import duckdb
+    from deltalake import DeltaTable
+
+    from moldau.spark.pipelines import loads, model, sinks
+
+    schema = "id long, _topic string, _partition int, _offset long"
+    first = spark.createDataFrame([(1, "t", 0, 10), (2, "t", 1, 7)], schema)
+    second = spark.createDataFrame([(3, "t", 0, 11), (4, "u", 0, 0)], schema)
+    path, catalog = str(tmp_path / "d"), tables.iceberg_catalog(str(tmp_path / "w"), {})
+    for number, rows in enumerate((first, second)):
+        tables.append_to_delta(rows, path, app_id="q", batch_id=number)
+        tables.append_to_delta(rows, path, app_id="q", batch_id=number)  # comes again after a crash
+        tables.append_to_iceberg(rows, catalog, "a.b", app_id="q", batch_id=number)
+    ends = {"t": {"0": 12, "1": 8}, "u": {"0": 1}}
+    tables.compact_delta(path)
+    assert tables.delta_offsets(path) == ends, "a compaction says nothing of offsets"
+    iceberg = catalog.load_table("a.b")
+    assert tables.iceberg_offsets(iceberg) == ends
+    delta = DeltaTable(path).to_pyarrow_dataset()
+    query = "SELECT _topic, count(*), sum(id) FROM delta GROUP BY _topic ORDER BY _topic"
+    counted = duckdb.connect().register("delta", delta).execute(query).fetchall()
+    assert counted == [("t", 3, 6), ("u", 1, 4)]
+    assert sorted(delta.to_table()["id"].to_pylist()) == [1, 2, 3, 4]
+    with iceberg.scan().to_duckdb("b") as connection:
+        assert connection.execute("SELECT count(*), sum(id) FROM b").fetchall() == [(4, 10)]
+    assert sorted(row.id for row in spark.read.parquet(*DeltaTable(path).file_uris()).collect()) == [1, 2, 3, 4]
+    catalog.close()
+    pipeline = loads("name: p\nsources: {a: {rate: 1}}\nsinks: [console: 1]", "p.yaml", folder=str(tmp_path))
+    write = sinks._batch_writer(pipeline, model.TableSink(table="x"))
+    with pytest.raises(tables.TableError, match=r"give the source `metadata: \[topic, partition, offset\]`"):
+        write(spark.range(1), 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
 from moldau.spark.pipelines.secrecy import redacted
+from moldau.spark.pipelines.sharing import shared_reads
 from moldau.spark.pipelines.validate import validate
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ def _lines(pipeline: model.Pipeline, graph: Graph) -> Iterator[str]:
     yield f"{pipeline.name}: {pipeline.about}" if pipeline.about else pipeline.name
     if pipeline.bootstrap_servers:
         yield f"cluster {pipeline.bootstrap_servers}; checkpoint {pipeline.checkpoint_folder}"
+    shares = shared_reads(pipeline, graph)
+    for share in shares:
+        yield f"query {share.query} reads and parses {share.source} once for {', '.join(share.sinks)} and dead letters"
     used = set()
     for number, (name, sink) in enumerate(graph.sinks.items(), 1):
         yield ""
@@ -71,6 +75,8 @@ def _sink(part: Part) -> str:
     match part.item:
         case model.TopicSink() as sink:
             return f"topic {sink.topic}, {sink.delivery.replace('-', ' ')}"
+        case model.TableSink() as sink:
+            return f"{sink.format} table {sink.table} of the topic, exactly once, offsets in the commit"
         case model.DeltaSink() as sink:
             return f"Delta table {sink.delta}, exactly once"
         case model.IcebergSink() as sink:

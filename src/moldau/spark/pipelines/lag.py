@@ -62,7 +62,10 @@ class LagMeter:
 
     def _topics_of(self, query: str) -> list[model.TopicSource | model.PatternSource]:
         sink = self._graph.sinks.get(query)
-        names = {part.name for part in self._graph.upstream(sink)} if sink is not None else {query[len(_LETTERS) :]}
+        if sink is not None:
+            names = {part.name for part in self._graph.upstream(sink)}
+        else:
+            names = {query.removeprefix(_LETTERS).removeprefix(_SHARED)}
         found: list[model.TopicSource | model.PatternSource] = []
         for name, part in self._graph.sources.items():
             source = part.item
@@ -100,6 +103,7 @@ class LagMeter:
 
 _TOPIC_SOURCES = (model.TopicSource, model.PatternSource)
 _LETTERS = "dead-letters-"
+_SHARED = "shared-"
 
 
 def _reads(source: model.TopicSource | model.PatternSource, topic: str) -> bool:

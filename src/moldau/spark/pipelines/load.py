@@ -36,6 +36,7 @@ TOP_KEYS = {
     "sinks": "where they go",
     "dead_letters": "topic for records that cannot be parsed; without it, NAME-dlt",
     "outage": "how long brokers that have answered may be away before the queries end; without it, 5 minutes",
+    "share_reads": "true: sinks that rest on one topic by steps without memory read and parse it once, as one query",
     "checkpoint": "folder the queries remember their progress in; without it, moldau-pipelines/NAME",
     "spark": "settings of Spark, for example spark.sql.shuffle.partitions",
     "generator": "module:function that makes data to try the pipeline with",
@@ -112,6 +113,9 @@ class _Reader:
             "registry": self.optional(tree, "registry", self.registry),
             "spark": self.optional(tree, "spark", self.pairs),
             "generator": self.function(generator, "generator") if generator is not None else "",
+            "share_reads": self.flag(shares, "share_reads")
+            if (shares := tree.get("share_reads")) is not None
+            else False,
             "parameters": self.optional(tree, "parameters", self.pairs),
         }
         if self.problems:

@@ -516,6 +516,27 @@ class IcebergSink:
     where: Where = where()
 
 
+TABLES = ("delta", "iceberg")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TableSink:
+    table: str = text("a topic as a table: folder of a Delta table, or namespace.table of an Iceberg one")
+    format: str = choice("how the table is kept", "delta", *TABLES)
+    warehouse: str = text("folder of Iceberg tables")
+    catalog: Mapping[str, str] = pairs(
+        "Iceberg catalog settings, as pyiceberg has them; without, SQLite in the warehouse"
+    )
+    partition_by: tuple[str, ...] = words("columns to make folders by; Delta only")
+    compact_every: int = number("join small files of a Delta table every so many batches; 0 never", 20, 0)
+    options: Mapping[str, str] = pairs("storage options, as deltalake has them")
+    mode: str = choice("rows are appended", "append", "append")
+    every: str = duration(_EVERY_ABOUT, "1 minute")
+    name: str = text(_SINK_NAME_ABOUT)
+    from_: str = text(_SINK_FROM_ABOUT)
+    where: Where = where()
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DatabaseSink:
     database: str = text("URL of the database, as SQLAlchemy writes it: postgresql+psycopg://user@host/name")
@@ -560,10 +581,13 @@ class PythonSink:
     where: Where = where()
 
 
-Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink | DatabaseSink | ConsoleSink | MemorySink | PythonSink
+Sink = (
+    TopicSink | ParquetSink | TableSink | DeltaSink | IcebergSink | DatabaseSink | ConsoleSink | MemorySink | PythonSink
+)
 SINKS: tuple[type, ...] = (
     TopicSink,
     ParquetSink,
+    TableSink,
     DeltaSink,
     IcebergSink,
     DatabaseSink,
@@ -588,6 +612,7 @@ class Pipeline:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     dead_letters: str = ""
     outage: str = "5 minutes"
+    share_reads: bool = False
     checkpoint: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
     generator: str = ""

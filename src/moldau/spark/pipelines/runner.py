@@ -25,6 +25,7 @@ from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.pipelines.secrecy import redacted
+from moldau.spark.pipelines.sharing import left_over, shared_reads, start_shared
 from moldau.spark.pipelines.template_state import TemplateKeeper, folder_of
 from moldau.spark.pipelines.validate import validate
 
@@ -173,12 +174,20 @@ def start(
     own = sinks.prepared(spark, pipeline)
     folder = pipeline.checkpoint_folder
     # Everything is planned before anything starts: a mistake in the last step must not leave half a pipeline running.
+    shares = shared_reads(pipeline, graph)
+    alone, sources_alone = left_over(graph, shares)
     frames = {name: build_sink(own, pipeline, graph, part) for name, part in graph.sinks.items()}
     letters = build_dead_letters(own, pipeline, graph)
     begins: dict[str, Callable[[], StreamingQuery]] = {}
+    for share in shares:
+        begins[share.query] = partial(start_shared, own, pipeline, graph, share, f"{folder}/{share.query}", once=once)
     for name, rows in letters.items():
+        if name.removeprefix("dead-letters-") not in sources_alone:
+            continue
         begins[name] = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
     for name, part in graph.sinks.items():
+        if name not in alone:
+            continue
         assert isinstance(part.item, model.Sink)
         sink = sinks.beside_tables(part.item) if graph.rests_on_tables(part) else part.item
         begins[name] = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)

@@ -58,6 +58,8 @@ def _beside(sink: model.Sink, name: str) -> model.Sink:
             return replace(sink, topic=f"{sink.topic}-{name}")
         case model.ParquetSink():
             return replace(sink, parquet=f"{sink.parquet.rstrip('/')}-{name}")
+        case model.TableSink():
+            return replace(sink, table=f"{sink.table.rstrip('/')}{'_' if sink.format == 'iceberg' else '-'}{name}")
         case model.DeltaSink():
             return replace(sink, delta=f"{sink.delta.rstrip('/')}-{name}")
         case model.IcebergSink():

@@ -2,6 +2,7 @@
 
 | sink | how often a row is written |
 |---|---|
+| table | as delta and iceberg; the commit says which offsets are in the table |
 | topic | exactly once to readers of committed records (`delivery: exactly-once`), else at least once |
 | delta, iceberg, database | exactly once: the batch's number is committed with the rows |
 | parquet | exactly once to Spark, which reads the folder's own log; others may see files of a failed batch |
@@ -14,7 +15,7 @@ begin at 0 again and are not mistaken for old ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,44 @@ def topic_options(pipeline: model.Pipeline, sink: model.TopicSink) -> dict[str, 
     return kafka_options(pipeline) | own | dict(sink.options)
 
 
+def shared_writer(pipeline: model.Pipeline, name: str, sink: model.Sink) -> WriteBatch:
+    """How a sink takes its share of a batch that others take too; the batch is noted under its own name."""
+    if isinstance(sink, model.TopicSink):
+        options = topic_options(pipeline, sink)
+        return lambda rows, batch_id: _write_to_topic(_records(sink, rows), rows, options, name, batch_id)
+    return _batch_writer(pipeline, sink, name)
+
+
+def write_dead_letters(pipeline: model.Pipeline, name: str, bad: DataFrame, batch_id: int) -> None:
+    from moldau.spark.pipelines.dead_letters import dead_letters
+
+    letters = dead_letters(bad, pipeline.dead_letter_topic, f"{pipeline.name}-{name}")
+    options = kafka_options(pipeline) | {"delivery": "exactly-once"}
+    _write_to_topic(letters, bad, options, name, batch_id)
+
+
+def _write_to_topic(records: DataFrame, rows: DataFrame, options: Mapping[str, str], name: str, batch_id: int) -> None:
+    noted = {}
+    if options["delivery"] == "exactly-once":
+        noted = {"transactionalIdPrefix": f"{query_id(rows)}-{name}", "batchId": str(batch_id)}
+    records.write.format("moldau").options(**options, **noted).mode("append").save()
+
+
+def start_batches(rows: DataFrame, write: WriteBatch, name: str, checkpoint: str, *, once: bool) -> StreamingQuery:
+    """A query whose batches are handed to a function."""
+    return _started(rows.writeStream.foreachBatch(write), name, checkpoint, "", once=once)
+
+
 def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> DataStreamWriter:
+    options = topic_options(pipeline, sink)
+    writing = _records(sink, rows).writeStream
+    if sink.mode == "update":  # Spark lets Python's sinks append and write the complete result only
+        return writing.foreachBatch(foreach_batch(options))
+    return writing.format("moldau").options(**options)
+
+
+def _records(sink: model.TopicSink, rows: DataFrame) -> DataFrame:
+    """The columns that the sink takes."""
     value = (
         f.struct(*(f"`{name}`" for name in rows.columns if name != EXTRA)) if sink.schema else _value(rows, sink.value)
     )
@@ -110,11 +148,7 @@ def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> 
             for name, text in sink.headers.items()
         )
         columns.append(f.array(*pairs).alias("headers"))
-    options = topic_options(pipeline, sink)
-    writing = rows.select(*columns).writeStream
-    if sink.mode == "update":  # Spark lets Python's sinks append and write the complete result only
-        return writing.foreachBatch(foreach_batch(options))
-    return writing.format("moldau").options(**options)
+    return rows.select(*columns)
 
 
 def _bytes_or_text(rows: DataFrame, expression: str) -> Column:
@@ -143,6 +177,11 @@ def _value(rows: DataFrame, value: str) -> Column:
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
+def app_id(rows: DataFrame, name: str) -> str:
+    """Under which a sink notes its batches: the query's id, and its own name where several share the query."""
+    return f"{query_id(rows)}-{name}" if name else query_id(rows)
+
+
 def query_id(rows: DataFrame) -> str:
     """The id of the query whose batch this is; kept in the checkpoint, so it survives restarts."""
     found = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -161,14 +200,17 @@ def _computed_once(write: WriteBatch) -> WriteBatch:
     return wrapped
 
 
-def _batch_writer(pipeline: model.Pipeline, sink: model.Sink) -> WriteBatch:
+def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, name: str = "") -> WriteBatch:
+    """`name` is given where several sinks share a query."""
     match sink:
+        case model.TableSink():
+            return _table(pipeline, sink, name)
         case model.DeltaSink():
-            return _delta(pipeline, sink)
+            return _delta(pipeline, sink, name)
         case model.IcebergSink():
-            return _iceberg(pipeline, sink)
+            return _iceberg(pipeline, sink, name)
         case model.DatabaseSink():
-            return _database(sink)
+            return _database(sink, name)
         case model.ConsoleSink():
             return _console(sink)
         case model.PythonSink():
@@ -178,7 +220,31 @@ def _batch_writer(pipeline: model.Pipeline, sink: model.Sink) -> WriteBatch:
             raise AssertionError(sink)
 
 
-def _delta(pipeline: model.Pipeline, sink: model.DeltaSink) -> WriteBatch:
+def _table(pipeline: model.Pipeline, sink: model.TableSink, name: str) -> WriteBatch:
+    """A topic as a table: rows keep their place in the topic, and the commit says how far the table is."""
+    from moldau.spark.pipelines import tables
+
+    if sink.format == "iceberg":
+        inner = _iceberg(
+            pipeline, model.IcebergSink(iceberg=sink.table, warehouse=sink.warehouse, catalog=sink.catalog), name
+        )
+    else:
+        delta = model.DeltaSink(
+            delta=sink.table,
+            partition_by=sink.partition_by,
+            compact_every=sink.compact_every,
+            options=sink.options,
+        )
+        inner = _delta(pipeline, delta, name)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        tables.require_places(rows)
+        inner(rows, batch_id)
+
+    return _computed_once(write)
+
+
+def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, name: str) -> WriteBatch:
     from moldau.spark.pipelines import tables
 
     path = _path(pipeline, sink.delta)
@@ -187,7 +253,7 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink) -> WriteBatch:
         done = tables.append_to_delta(
             rows,
             path,
-            app_id=query_id(rows),
+            app_id=app_id(rows, name),
             batch_id=batch_id,
             partition_by=sink.partition_by,
             overwrite=sink.mode == "complete",
@@ -199,7 +265,7 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink) -> WriteBatch:
     return write
 
 
-def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink) -> WriteBatch:
+def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, name: str) -> WriteBatch:
     from moldau.spark.pipelines import tables
 
     catalog = tables.iceberg_catalog(_path(pipeline, sink.warehouse) if sink.warehouse else "", sink.catalog)
@@ -209,7 +275,7 @@ def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink) -> WriteBatch:
             rows,
             catalog,
             sink.iceberg,
-            app_id=query_id(rows),
+            app_id=app_id(rows, name),
             batch_id=batch_id,
             overwrite=sink.mode == "complete",
         )
@@ -217,7 +283,7 @@ def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink) -> WriteBatch:
     return write
 
 
-def _database(sink: model.DatabaseSink) -> WriteBatch:
+def _database(sink: model.DatabaseSink, name: str) -> WriteBatch:
     from sqlalchemy import create_engine
 
     from moldau.spark.pipelines import database_sink
@@ -232,7 +298,7 @@ def _database(sink: model.DatabaseSink) -> WriteBatch:
                 rows,
                 engine,
                 sink.table,
-                app_id=query_id(rows),
+                app_id=app_id(rows, name),
                 batch_id=batch_id,
                 key=sink.key,
                 delete_when=sink.delete_when,

@@ -109,6 +109,27 @@ def _start_options(source: model.TopicSource | model.PatternSource) -> dict[str,
     return options
 
 
+def open_shared(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    name: str,
+    source: model.TopicSource | model.PatternSource,
+    group: str,
+) -> tuple[DataFrame, parse.Given]:
+    """The stream with good and bad records together, for those who share it; without `parse`, the records."""
+    options = topic_options(pipeline, source, headers=source.parse is not None or "headers" in source.metadata)
+    options["kafka.group.id"] = group
+    records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
+    if source.until:
+        records = records.where(f.col("timestamp") < _moment(source.until))
+    how = source.parse
+    if how is None:
+        return records, parse.Given()
+    given = _given(spark, pipeline, name, source, how)
+    frame = parse.parsed(records, how, given)
+    return (parse.failing(frame) if how.on_error == "fail" else frame), given
+
+
 def _moment(text: str) -> Column:
     """A time of the file; without a zone, it is this machine's."""
     return f.timestamp_millis(f.lit(round(datetime.fromisoformat(text).timestamp() * 1000)))

@@ -156,7 +156,12 @@ def append_to_delta(
         AddAction(each.path, each.size_bytes, each.partition, now_ms, True, json.dumps({"numRecords": each.rows}))
         for each in files
     ]
-    properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)])
+    offsets = next_offsets(rows)
+    told = {}
+    if offsets:
+        before = json.dumps(delta_offsets(path, options)) if table is not None else None
+        told = {_OFFSETS: _joined(before, offsets)}
+    properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)], custom_metadata=told or None)
     by = list(partition_by) or None
     if table is None:
         create_table_with_add_actions(
@@ -166,6 +171,56 @@ def append_to_delta(
         mode = "overwrite" if overwrite else "append"
         table.create_write_transaction(actions, mode, table.schema(), by, commit_properties=properties)
     return sum(each.rows for each in files)
+
+
+PLACES = ("_topic", "_partition", "_offset")
+_OFFSETS = "moldau.offsets"
+_COMMITS_MAX = 200  # other commits, such as compactions, that may have come since
+
+
+def require_places(rows: DataFrame) -> None:
+    """A table of a topic knows of each row where it stood."""
+    missing = [each for each in PLACES if each not in rows.columns]
+    if missing:
+        raise TableError(
+            f"the rows have no {', '.join(missing)}: give the source `metadata: [topic, partition, offset]`, and keep "
+            "the columns in the steps"
+        )
+
+
+def next_offsets(rows: DataFrame) -> dict[str, dict[str, int]]:
+    """Behind the last row of each partition in a batch, as `startingOffsets` takes it; empty if rows have no place."""
+    if any(each not in rows.columns for each in PLACES):
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for row in rows.groupBy("_topic", "_partition").agg(f.max("_offset").alias("last")).collect():
+        found.setdefault(row["_topic"], {})[str(row["_partition"])] = row["last"] + 1
+    return found
+
+
+def _joined(before: str | None, new: Mapping[str, Mapping[str, int]]) -> str:
+    """All offsets so far, as text: a commit stands for the whole table."""
+    known: dict[str, dict[str, int]] = json.loads(before) if before else {}
+    for topic, partitions in new.items():
+        known[topic] = known.get(topic, {}) | dict(partitions)
+    return json.dumps(known, sort_keys=True)
+
+
+def delta_offsets(path: str, options: Mapping[str, str] | None = None) -> dict[str, dict[str, int]]:
+    """Where a Delta table of a topic ends: from the newest commit that says so."""
+    from deltalake import DeltaTable
+
+    for commit in DeltaTable(path, storage_options=dict(options or {}) or None).history(_COMMITS_MAX):
+        if _OFFSETS in commit:
+            found: dict[str, dict[str, int]] = json.loads(commit[_OFFSETS])
+            return found
+    return {}
+
+
+def iceberg_offsets(table: Any) -> dict[str, dict[str, int]]:
+    """Where an Iceberg table of a topic ends."""
+    found: dict[str, dict[str, int]] = json.loads(table.properties.get(_OFFSETS, "{}"))
+    return found
 
 
 def _spark_name(delta: str) -> str:
@@ -252,5 +307,7 @@ def append_to_iceberg(
         if files:
             paths = [f"{folder}/{each.path}" for each in files]
             transaction.add_files(paths, snapshot_properties={"moldau.query": app_id, "moldau.batch": str(batch_id)})
-        transaction.set_properties({marker: str(batch_id)})
+        offsets = next_offsets(rows)
+        told = {_OFFSETS: _joined(table.properties.get(_OFFSETS), offsets)} if offsets else {}
+        transaction.set_properties({marker: str(batch_id), **told})
     return sum(each.rows for each in files)

@@ -414,18 +414,14 @@ def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
                 yield from _topic_options(pipeline, sink)
         case model.DeltaSink():
             yield from _needs("deltalake", "delta", sink.where.of("delta"))
+        case model.TableSink(format="delta"):
+            yield from _needs("deltalake", "delta", sink.where.of("table"))
+        case model.TableSink():
+            yield from _iceberg(sink.table, "table", sink)
+            if sink.partition_by:
+                yield Problem(sink.where.of("partition_by"), "only Delta tables have folders", "leave it out")
         case model.IcebergSink():
-            yield from _needs("pyiceberg", "iceberg", sink.where.of("iceberg"))
-            if not re.fullmatch(r"\w+(\.\w+)+", sink.iceberg):
-                yield Problem(
-                    sink.where.of("iceberg"),
-                    f"{sink.iceberg!r} is not namespace.table",
-                    "write `events.clicks`, for example",
-                )
-            if not sink.warehouse and not sink.catalog:
-                yield Problem(
-                    sink.where.mark, "the Iceberg sink has no `warehouse`", "give a folder, or `catalog:` settings"
-                )
+            yield from _iceberg(sink.iceberg, "iceberg", sink)
         case model.DatabaseSink():
             yield from _database_url(sink.database, sink.where.of("database"))
             if not sink.table:
@@ -438,6 +434,16 @@ def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
                 )
         case _:
             pass
+
+
+def _iceberg(table: str, key: str, sink: model.IcebergSink | model.TableSink) -> Problems:
+    yield from _needs("pyiceberg", "iceberg", sink.where.of(key))
+    if not re.fullmatch(r"\w+(\.\w+)+", table):
+        fix = "write `events.clicks`, for example"
+        yield Problem(sink.where.of(key), f"{table!r} is not namespace.table", fix)
+    if not sink.warehouse and not sink.catalog:
+        fix = "give a folder, or `catalog:` settings"
+        yield Problem(sink.where.mark, "the Iceberg sink has no `warehouse`", fix)
 
 
 _DRIVERS = {
