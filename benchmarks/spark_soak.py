@@ -1,4 +1,4 @@
-"""A long run with trouble in it: `python -m benchmarks.spark_soak --minutes 30`. For a quiet machine; nothing else runs it.
+"""A long run with trouble in it: `python -m benchmarks.spark_soak --minutes 30`. For a quiet machine, and by hand.
 
 One broker as a process, one pipeline (topic to topic, exactly-once, with dead letters) and a producer at a steady rate.
 The broker is restarted every few minutes and once stays away for two. At the end the output holds each record once, and
@@ -77,9 +77,7 @@ def _soak(broker: BrokerProcess, folder: Path, seconds: float, rate: int, restar
     Path("build/spark-soak.csv").write_text("\n".join(map(",".join, memory)) + "\n")
     found = Counter(json.loads(each.value() or b"{}")["n"] for each in read_all(bootstrap, out, 2))
     doubled, missing = sum(count > 1 for count in found.values()), sent[0] - len(found)
-    print(
-        f"{sent[0]:,} sent, {len(found):,} arrived, {doubled} doubled, {missing} missing; memory in build/spark-soak.csv"
-    )
+    print(f"{sent[0]:,} sent, {len(found):,} arrived, {doubled} doubled, {missing} missing")
 
 
 def _produce(bootstrap: str, topic: str, rate: int, sent: list[int], ended: threading.Event) -> None:

@@ -33,10 +33,11 @@ def require_cluster(pipeline: model.Pipeline) -> None:
         if isinstance(source, model.TopicSource)
         for topic in source.topic.split(",")
     }
-    for sink in pipeline.sinks:  # what the pipeline writes itself may come into being with its first record
-        if isinstance(sink, model.TopicSink):
-            sources.pop(sink.topic, None)
-    if not pipeline.bootstrap_servers:
+    written = {sink.topic for sink in pipeline.sinks if isinstance(sink, model.TopicSink)}
+    for topic in written:  # what the pipeline writes itself may come into being with its first record
+        sources.pop(topic, None)
+    uses_topics = any(isinstance(each, model.TopicSource | model.PatternSource) for each in pipeline.sources.values())
+    if not pipeline.bootstrap_servers or not (uses_topics or written):
         return
     mark = pipeline.where.of("kafka")
     try:
