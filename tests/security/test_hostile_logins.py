@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.requests import authentication
 from moldau.client.connection import Connection
 from moldau.client.settings import parse_client_settings
 from moldau.testing import Broker, Security
@@ -199,6 +200,16 @@ def test_sessions_end_unless_they_are_renewed_by_the_same_user() -> None:
             assert renewed.receive(m.MetadataResponse, 9).brokers
 
 
+def test_who_takes_too_long_is_sent_away(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "LOGIN_MS_MAX", 200.0)
+    with raw(secured.port("SASL_PLAINTEXT")) as silent, raw(secured.port("SASL_PLAINTEXT")) as quick:
+        quick.shake_hands()
+        assert quick.authenticate(GOOD).error_code == 0
+        assert silent.is_closed
+        quick.send(ASK, 9)
+        assert quick.receive(m.MetadataResponse, 9).brokers
+
+
 def test_half_open_handshakes_do_not_keep_others_out(secured: Secured) -> None:
     silent = [socket.create_connection(("127.0.0.1", secured.port("SASL_SSL")), SECONDS) for _ in range(200)]
     try:
@@ -273,3 +284,22 @@ def test_a_renewed_certificate_is_taken_and_a_broken_one_is_not(secured: Secured
     secured.write_server(renewed)
     reload()
     assert presented() == expected
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_as_a_setting(secured: Secured) -> None:
+    def alter(path: str) -> tuple[int, str | None]:
+        change = m.IncrementalAlterConfigsRequest.AlterableConfig(
+            name="listener.name.oneway.ssl.keystore.location", config_operation=0, value=path
+        )
+        resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=4, resource_name="1", configs=[change]
+        )
+        request = m.IncrementalAlterConfigsRequest(resources=[resource])
+        with secured.connection("PLAINTEXT") as connection:
+            (row,) = connection.call(request, m.IncrementalAlterConfigsResponse).responses
+        return row.error_code, row.error_message
+
+    code, message = alter("/nowhere/node.pem")
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "cannot be read" in (message or "")
+    assert alter(secured.server_file) == (0, None)

@@ -51,6 +51,10 @@ class TlsSettings:
     checks_host_names: bool = True
 
     @property
+    def has_key(self) -> bool:
+        return self.key_store_location is not None or self.key is not None
+
+    @property
     def files(self) -> tuple[str, ...]:
         """What to look at for a renewed certificate."""
         return tuple(each for each in (self.key_store_location, self.trust_store_location) if each)
@@ -60,7 +64,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """For a listener. Raises TlsTrouble."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, settings)
-    if settings.key_store_location is None and settings.key is None:
+    if not settings.has_key:
         raise TlsTrouble(
             "ssl.keystore.location", "a TLS listener needs a key: name a PEM file with the key and its certificates"
         )
@@ -76,7 +80,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.checks_host_names
     _limit(context, settings)
-    if settings.key_store_location is not None or settings.key is not None:
+    if settings.has_key:
         _load_key(context, settings)
     _load_trust(context, settings)
     return context

@@ -115,7 +115,7 @@ def test_asking_for_the_wrong_type_is_a_mistake_of_ours(getter: str) -> None:
         ({"remote.log.storage.system.enable": "true"}, "Moldau does not support it: set it to false, or leave it out"),
         ({"authorizer.class.name": "my.Own"}, "set it to org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ({"create.topic.policy.class.name": "my.Own"}, "Moldau does not support it: leave it out"),
-        ({"delegation.token.secret.key": "hush"}, "Invalid value [hidden] for configuration delegation.token"),
+        ({"delegation.token.secret": "hush"}, "Unknown broker config name: delegation.token.secret (value [hidden])"),
         ({"leader.replication.throttled.rate": "1"}, "only be set while the broker runs"),
         ({"listener.name.plaintext.nothing": "1"}, "Unknown broker config name: listener.name.plaintext.nothing"),
         ({"broker.id": "2", "node.id": "3"}, "It must be the same as node.id (3)"),

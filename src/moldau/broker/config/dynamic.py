@@ -120,6 +120,22 @@ def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
                 f"Configs cannot be updated dynamically for existing listener {endpoint.listener}, "
                 "restart broker or create a new listener for update"
             )
+        if endpoint.uses_tls:
+            _check_certificates(old, new, endpoint.listener)
+
+
+def _check_certificates(old: BrokerConfig, new: BrokerConfig, listener: str) -> None:
+    """New certificates must be there and fit before anybody relies on them."""
+    from moldau.broker.config.listener_security import tls_settings
+    from moldau.security.tls import TlsTrouble, server_context
+
+    settings = tls_settings(new, listener)
+    if settings.has_key and settings != tls_settings(old, listener):
+        try:
+            server_context(settings)
+        except TlsTrouble as error:
+            key = f"listener.name.{listener.lower()}.{error.setting}"
+            raise InvalidConfig(f"Cannot use {key}: {error.problem}", key) from None
 
 
 def _fixed_settings(config: BrokerConfig, prefix: str) -> dict[str, str]:
