@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from moldau.cli.cluster_control import ask
+from tests.cli.running import Command
 from tests.cluster.workload import create_topic
 from tests.support.broker_process import QUICK, eventually_refuses, read_ready
 from tests.support.clients import CONFLUENT, Sent, read_all, wait_for
@@ -105,3 +106,46 @@ def test_another_number_of_nodes_is_refused_where_a_cluster_is(tmp_path: Path) -
     assert "holds a cluster of 3 nodes" in done.stderr
     assert "--nodes 3" in done.stderr
     assert (tmp_path / "node-1.properties").read_text() == "as it was"
+
+
+def test_a_running_cluster_is_changed(tmp_path: Path) -> None:
+    """One voter, one more broker, a restart one by one, a node that dies, and the broker's way out."""
+    base_port = free_ports()
+    folder = tmp_path / ("long" * 20)  # a path no socket could have
+    folder.mkdir()
+    command = [sys.executable, "-m", "moldau", "cluster", "start", "-n", "1", "-d", str(folder), "-p", str(base_port)]
+    command += [f"--set={key}={value}" for key, value in QUICK.items()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        servers = read_ready(process)
+        moldau = Command(servers, str(tmp_path))
+        at = ("-d", str(folder))
+        assert "is running already" in moldau.refused(1, "cluster", "start", *at)
+        assert moldau.ok("cluster", "add", *at).out == f"node 2 serves at 127.0.0.1:{base_port + 1}\n"
+        rows = moldau.ok("cluster", "status", *at, "--json").json
+        assert [(row["node"], row["roles"], row["state"]) for row in rows] == [
+            (1, "voter, broker", "online"),
+            (2, "broker", "online"),
+        ]
+        moldau.ok("topic", "create", "t", "--replica-assignment", "2,1")
+        CONFLUENT.send(servers, "t", [Sent(b"%d" % number) for number in range(50)], "none")
+        assert moldau.ok("cluster", "restart", "2", *at).out == "restarted node 2\n"
+        os.kill(int(status_of(folder)[1]["pid"]), signal.SIGKILL)  # type: ignore[call-overload]  # a number, it is online
+        ended = moldau.ok("cluster", "heal", *at)
+        assert ended.lines[-1] == "all replicas are in sync"
+        assert "voter" in moldau.refused(1, "cluster", "remove", "1", *at)
+        moldau.refused(4, "cluster", "remove", "7", *at)
+        moldau.refused(4, "cluster", "restart", "7", *at)
+        removed = moldau.ok("cluster", "remove", "2", *at).lines
+        assert removed[-2] == "unregistered 2"
+        assert [row["id"] for row in moldau.ok("broker", "list", "--json").json["brokers"]] == [1]
+        assert len(read_all(servers, "t", 2)) == 50
+        moldau.ok("cluster", "stop", *at)
+        assert process.wait(SECONDS) == 0
+        assert [row["state"] for row in moldau.ok("cluster", "status", *at, "--json").json] == ["stopped"]
+        assert "no `moldau cluster` runs" in moldau.refused(1, "cluster", "heal", *at)
+        moldau.refused(4, "cluster", "status", "-d", str(tmp_path / "none"))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
