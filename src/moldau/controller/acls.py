@@ -121,6 +121,13 @@ def resource_name(kind: int) -> str:
     return _name(_RESOURCE_TYPES, kind)
 
 
+def words(acl: Acl) -> str:
+    """A rule as people and audit logs read it."""
+    pattern, permission = _name(_PATTERN_TYPES, acl.pattern_type), _name(_PERMISSIONS, acl.permission_type)
+    resource = f"{resource_name(acl.resource_type)}:{pattern}:{acl.resource_name}"
+    return f"{permission} {acl.principal} {operation_name(acl.operation)} {resource} from {acl.host}"
+
+
 def _check_new(acl: Acl) -> None:
     if acl.resource_type == AclResource.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")

@@ -6,17 +6,27 @@ it knows of it (`broker/quotas`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.controller.quotas import alter_client_quotas
+from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
+    from moldau.broker.parts import HasAudit
+
+    class Needs(HasAudit, HasController, Protocol):
+        """What this file may touch."""
 
 
-async def handle(
-    broker: HasController, _call: Call, request: m.AlterClientQuotasRequest
-) -> m.AlterClientQuotasResponse:
-    return await broker.controller.submit(alter_client_quotas, request)
+async def handle(broker: Needs, call: Call, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse:
+    response = await broker.controller.submit(alter_client_quotas, request)
+    for asked, entry in zip(request.entries, response.entries, strict=True):
+        if entry.error_code == ErrorCode.NONE and not request.validate_only:
+            who = " ".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in asked.entity)
+            what = " ".join(f"{op.key}={'removed' if op.remove else op.value}" for op in asked.ops)
+            address = call.session.client_address
+            broker.audit.changed(call.principal, address=address, api=call.api.name, target=f"{who} {what}")
+    return response
