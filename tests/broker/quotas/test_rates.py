@@ -46,7 +46,7 @@ def test_a_steady_sender_who_waits_stays_at_the_limit() -> None:
 
 
 def test_a_bucket_is_full_at_first_and_may_go_into_debt() -> None:
-    bucket = TokenBucket(WINDOWS)
+    bucket = TokenBucket(11_000)
     assert bucket.wait_ms(2, 1_000_000) == 0
     bucket.take(20, 2, 1_000_000)
     assert bucket.wait_ms(2, 1_000_000) == 0, "22 may come at once"
@@ -56,8 +56,25 @@ def test_a_bucket_is_full_at_first_and_may_go_into_debt() -> None:
     assert bucket.wait_ms(2, 1_004_000) == 0
 
 
+def test_a_burst_after_silence_waits_as_long_by_either() -> None:
+    rate, bucket = Rate(WINDOWS), TokenBucket(10_000)
+    for size in (4_000, 5_000, 3_000, 8_000):
+        rate.record(size, 0)
+        bucket.take(size, 1_000, 0)
+        assert bucket.wait_ms(1_000, 0) == rate.wait_ms(1_000, 0)
+
+
+def test_a_bucket_lets_through_what_it_should_after_the_burst() -> None:
+    bucket, now_ms, sent = TokenBucket(10_000), 0.0, 0.0
+    while now_ms < 45_000:
+        bucket.take(70_000, 1_000_000, now_ms)
+        sent += 70_000 if now_ms >= 15_000 else 0
+        now_ms += 3 + bucket.wait_ms(1_000_000, now_ms)
+    assert sent / 30 == pytest.approx(1_000_000, rel=0.01)
+
+
 def test_a_bucket_does_not_overflow() -> None:
-    bucket = TokenBucket(Windows(2, 1_000.0))
+    bucket = TokenBucket(2_000)
     bucket.take(1, 1, 0)
     bucket.take(1, 1, 100_000)
     assert bucket.wait_ms(1, 100_000) == 0

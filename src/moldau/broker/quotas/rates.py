@@ -1,6 +1,7 @@
-"""How much there was per second, measured as Kafka does: in windows, or with a bucket of tokens.
+"""How much there was per second: measured in windows, as Kafka does, or with a bucket of tokens.
 
-Both say for how long whoever had too much must wait until it is within its limit again. No clock here.
+Both say for how long whoever had too much must wait until it is within its limit again: for a burst after silence, both
+say the same. No clock here.
 """
 
 from __future__ import annotations
@@ -82,17 +83,19 @@ class Rate:
 
 
 class TokenBucket:
-    """Filled at the limit's rate up to what all windows together may have; what is taken may leave it in debt."""
+    """Filled at the limit's rate up to what may come at once; what is taken may leave it in debt."""
 
-    __slots__ = ("_tokens", "_updated_ms", "_windows")
+    __slots__ = ("_burst_ms", "_tokens", "_updated_ms")
 
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
+    def __init__(self, burst_ms: float) -> None:
+        """So much time's worth may come at once."""
+        self._burst_ms = burst_ms
         self._tokens: float | None = None  # full
         self._updated_ms = 0.0
 
-    def _fill(self, limit_per_second: float, now_ms: float) -> float:
-        burst = self._windows.total_ms / 1_000 * limit_per_second
+    def left(self, limit_per_second: float, now_ms: float) -> float:
+        """Below zero it is a debt."""
+        burst = self._burst_ms / 1_000 * limit_per_second
         tokens = burst if self._tokens is None else self._tokens
         tokens = min(burst, tokens + limit_per_second * (now_ms - self._updated_ms) / 1_000)
         self._tokens, self._updated_ms = tokens, now_ms
@@ -100,11 +103,12 @@ class TokenBucket:
 
     def wait_ms(self, limit_per_second: float, now_ms: float) -> float:
         """Until there is no debt."""
-        return max(0.0, -self._fill(limit_per_second, now_ms) / limit_per_second * 1_000)
+        return max(0.0, -self.left(limit_per_second, now_ms) / limit_per_second * 1_000)
 
     def take(self, tokens: float, limit_per_second: float, now_ms: float) -> None:
-        self._tokens = self._fill(limit_per_second, now_ms) - tokens
+        """Less than none gives back."""
+        self._tokens = self.left(limit_per_second, now_ms) - tokens
 
-    def is_idle(self, now_ms: float) -> bool:
-        """Whether forgetting it changes nothing: so long after the last use it is full, unless it was deep in debt."""
-        return now_ms - self._updated_ms > 2 * self._windows.total_ms and (self._tokens or 0.0) >= 0
+    def is_full(self, limit_per_second: float, now_ms: float) -> bool:
+        """Whether forgetting it changes nothing."""
+        return self.left(limit_per_second, now_ms) >= self._burst_ms / 1_000 * limit_per_second
