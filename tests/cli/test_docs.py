@@ -12,7 +12,10 @@ import pytest
 from moldau.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(each for folder in (".", "start", "how") for each in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
