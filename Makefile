@@ -67,7 +67,7 @@ interop-again: $(STAMP) ## what failed in the last make interop, once more
 	$(BIN)/python -m pytest --timeout 600 @build/interop-failed.txt
 
 docs: $(STAMP) ## build the site into build/site; a broken link or a missing page is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package: $(STAMP) ## build the wheel, install it in a clean environment, see that it works there and stays small
 	$(BIN)/python scripts/check_package.py
