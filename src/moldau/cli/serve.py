@@ -37,6 +37,10 @@ def serve(
             help="Where metrics and health are served over HTTP; nowhere if not said.",
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option("--console", metavar="[HOST:]PORT", help="Also run a console there, for the browser."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="One more setting; may be repeated.")
     ] = None,
@@ -50,6 +54,6 @@ def serve(
 ) -> None:
     """Run a broker. Prints `ready HOST:PORT` when clients may connect; stop it with Ctrl-C or SIGTERM."""
     arguments = serving.ServeArguments(
-        config, data_dir, listen, metrics, overrides or [], verbose, until_stdin_closes, audit_log
+        config, data_dir, listen, metrics, overrides or [], verbose, until_stdin_closes, audit_log, console
     )
     raise typer.Exit(serving.serve(arguments))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
     from moldau.broker.node.node import Node
+    from moldau.cli.console_beside import ConsoleBeside
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "moldau-data"
@@ -46,6 +47,7 @@ class ServeArguments:
     verbose: bool = False
     until_stdin_closes: bool = False
     audit_log: str | None = None
+    console: str | None = None
 
 
 def plain_arguments(arguments: list[str]) -> ServeArguments | None:
@@ -84,7 +86,7 @@ def serve(arguments: ServeArguments) -> int:
         return _fail(error, 2)
     except OSError as error:
         return _fail(f"cannot open {error.filename or arguments.config}: {error.strerror}", 2)
-    return _run(loaded, output, until_stdin_closes=arguments.until_stdin_closes)
+    return _run(loaded, output, until_stdin_closes=arguments.until_stdin_closes, console=arguments.console)
 
 
 def _set_up_log(config: BrokerConfig, *, is_verbose: bool) -> logging.Handler:
@@ -149,16 +151,18 @@ def _load(arguments: ServeArguments) -> BrokerConfig:
     return load_broker_config(settings, arguments.overrides)
 
 
-def _run(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool) -> int:
+def _run(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool, console: str | None = None) -> int:
     from moldau.net import new_event_loop
 
     _raise_descriptor_limit()
     gc.disable()  # until the node is up, see below
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config, output, until_stdin_closes=until_stdin_closes))
+        return runner.run(_serve(config, output, until_stdin_closes=until_stdin_closes, console=console))
 
 
-async def _serve(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool) -> int:
+async def _serve(
+    config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool, console: str | None = None
+) -> int:
     from moldau.broker.config import InvalidConfig
     from moldau.broker.node.identity import WrongDirectory
     from moldau.broker.node.log_output import announce
@@ -214,12 +218,21 @@ async def _serve(config: BrokerConfig, output: logging.Handler, *, until_stdin_c
         print(f"ready {host}:{port}", flush=True)
     systemd.tell("READY=1", f"STATUS={_introduction(node)}")
     meanwhile = [loop.create_task(collect_in_time(loop)), loop.create_task(systemd.while_serving())]
+    beside = _console(node, console) if console is not None else None
     await stopping
     systemd.tell("STOPPING=1")
+    if beside is not None:
+        await asyncio.to_thread(beside.stop)
     for task in meanwhile:
         task.cancel()
     await node.stop()
     return 0
+
+
+def _console(node: Node, listen: str) -> ConsoleBeside:
+    from moldau.cli.console_beside import ConsoleBeside
+
+    return ConsoleBeside(",".join(f"{host}:{port}" for host, port in node.client_addresses), listen)
 
 
 def _introduction(node: Node) -> str:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,6 +73,7 @@ def receive(address: str) -> tuple[float, int]:
 
 def main() -> None:
     console = Console()
+    with_browser = "--console" in sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="moldau-demo-") as data_dir:
         with broker(data_dir) as (address, milliseconds):
             console.print(f"[bold]moldau serve[/] is ready on {address} after {milliseconds:.0f} ms")
@@ -84,8 +85,29 @@ def main() -> None:
             console.print(f"Stopped and started again in {milliseconds:.0f} ms: ", end="")
             _, seen = receive(address)
             console.print(f"all {seen:,} records are still there.")
-            show_toolkit(address, Path(data_dir) / "shop", console)
+            with browser(address, console) if with_browser else nullcontext():
+                show_toolkit(address, Path(data_dir) / "shop", console)
+                if with_browser:
+                    console.input("Look around in the browser; Enter goes on with the pipelines. ")
         show_pipelines(Path(data_dir) / "pipelines", console)
+
+
+@contextmanager
+def browser(address: str, console: Console) -> Iterator[None]:
+    """A console beside the demo's broker, to look at what the shop does."""
+    if find_spec("starlette") is None:
+        raise RuntimeError("--console needs more: pip install 'moldau[console]'")
+    command = [sys.executable, "-m", "moldau", "console", "-b", address, "--listen", "127.0.0.1:0", "--refresh", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            raise RuntimeError("the console did not start; its messages are above")
+        console.print(f"[bold]moldau console[/] shows it at {line.split()[1]}")
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def show_toolkit(address: str, folder: Path, console: Console) -> None:
