@@ -82,7 +82,7 @@ def mariadb() -> Iterator[str]:
 def _programs(packages: tuple[str, ...], wanted: str, home: Path) -> Path:
     """The folder of the server's program: the system's, else unpacked from Debian's packages."""
     for root in (Path("/"), None):
-        root = _unpacked(packages) if root is None else root
+        root = unpacked(packages) if root is None else root
         found = sorted(root.glob(wanted))
         if found:
             break
@@ -95,7 +95,7 @@ def _programs(packages: tuple[str, ...], wanted: str, home: Path) -> Path:
     return home / "programs" / found[-1].parent.relative_to(root)
 
 
-def _unpacked(packages: tuple[str, ...]) -> Path:
+def unpacked(packages: tuple[str, ...]) -> Path:
     advice = f"On other systems than Debian, install what it calls {' and '.join(packages)}."
     apt, dpkg = require("apt-get", advice), require("dpkg", advice)
 
@@ -139,7 +139,7 @@ def _as_nobody() -> dict[str, Any]:
     return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def _environment(program: Path) -> dict[str, str]:
+def environment_of(program: Path) -> dict[str, str]:
     """Unpacked programs find their libraries beside themselves."""
     root = Path(str(program).partition("/usr/")[0] or "/")
     libraries = {str(file.parent) for file in root.glob("usr/lib/*/*.so*")} if root != Path("/") else ()
@@ -148,7 +148,7 @@ def _environment(program: Path) -> dict[str, str]:
 
 def _run(home: Path, *command: str | Path) -> None:
     arguments = [str(part) for part in command]
-    environment = _environment(Path(arguments[0]))
+    environment = environment_of(Path(arguments[0]))
     done = subprocess.run(
         arguments, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=180, **_as_nobody()
     )
@@ -160,7 +160,7 @@ def _run(home: Path, *command: str | Path) -> None:
 def _serving(home: Path, url: str, end: signal.Signals, *command: str | Path) -> Iterator[None]:
     """Runs a server; `end` makes it stop without waiting for its clients."""
     arguments: Sequence[str] = [str(part) for part in command]
-    environment = _environment(Path(arguments[0]))
+    environment = environment_of(Path(arguments[0]))
     with (home / "output").open("wb") as output:
         server = subprocess.Popen(
             arguments, cwd=home, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL, **_as_nobody()

@@ -1,0 +1,359 @@
+"""The console in a real Chromium, over a live cluster of three; and its questions, put to Apache Kafka."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it brings no types
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, Page, expect
+
+from moldau.testing import Cluster
+from tests.console.support import Client, console, eventually, fragment, post
+from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.peers.chromium import chromium
+
+SCREENS = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/messages",
+    "/topics/orders/messages/0/1",
+    "/topics/orders/settings",
+    "/groups",
+    "/group?name=billing",
+    "/brokers",
+    "/brokers/1",
+    "/reassignments",
+    "/transactions",
+    "/acls",
+    "/users",
+    "/quotas",
+    "/dead-letters",
+    "/dead-letters/orders-dlt",
+    "/delays",
+    "/traces",
+    "/pipelines",
+    "/schemas",
+    "/audit",
+    "/happened",
+    "/api",
+    "/topics/nope",
+)
+WIDE, PHONE = {"width": 1360, "height": 850}, {"width": 390, "height": 844}
+
+
+def fill(address: str, replicas: int) -> None:
+    """A shop: orders, somebody who bills them, letters that died, and what a hostile producer would send."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    topics = {"orders": 3, "clicks": 2, "orders-dlt": 1, "hostile": 1, "doomed": 1}
+    for made in admin.create_topics([NewTopic(name, count, replicas) for name, count in topics.items()]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": address, "log_level": 0, "message.max.bytes": 20_000_000})
+    for number in range(300):
+        order = {"id": f"o-{number}", "total": number * 1.5, "items": [{"sku": "rope", "count": number % 5}]}
+        producer.produce("orders", json.dumps(order), f"c-{number % 10}", headers=[("trace-id", b"%x" % number)])
+    for number in range(9):
+        producer.produce(
+            "orders-dlt", b'{"id": %d}' % number,
+            headers=[
+                ("kafka_dlt-original-topic", b"orders"), ("kafka_dlt-original-partition", bytes(4)),
+                ("kafka_dlt-original-offset", number.to_bytes(8, "big")),
+                ("kafka_dlt-exception-fqcn", b"LookupError" if number % 3 else b"ConnectionError"),
+                ("kafka_dlt-exception-message", b"out of stock"),
+            ],
+        )  # fmt: skip
+    hostile: list[bytes | None] = [
+        b"<script>window.broken = 1</script><img src=x onerror='window.broken = 2'>",
+        b'{"a": "</span></pre><script>window.broken = 3</script>", "b": "<div hx-get=/topics hx-trigger=load>"}',
+        "\u202egnp.exe \u2066 turned around".encode(),
+        b"\xff\xfe\x00\x01 no text",
+        None,
+        b"<b>" * 300_000,
+    ]
+    for value in hostile:
+        producer.produce(
+            "hostile",
+            value,
+            b"<i onclick=window.broken=6>key</i>",
+            headers=[("<svg onload=window.broken=4>", b"javascript:window.broken=5")],
+        )
+    producer.flush(30)
+    reader = Consumer(
+        {"bootstrap.servers": address, "group.id": "billing", "log_level": 0, "enable.auto.commit": False}
+    )
+    reader.commit(offsets=[TopicPartition("orders", index, 20) for index in range(3)], asynchronous=False)
+    reader.close()
+
+
+@dataclass
+class Stage:
+    cluster: Cluster
+    client: Client
+    browser: Browser
+    complaints: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def page(self, *, size: dict[str, int] | None = None, colours: str = "light") -> Iterator[Page]:
+        """A tab; what its console complains about fails the test."""
+        context = self.browser.new_context(
+            viewport=size or WIDE,  # type: ignore[arg-type]  # a TypedDict of the same keys
+            color_scheme=colours,  # type: ignore[arg-type]  # light or dark
+            base_url=self.client.origin,
+            timezone_id="Asia/Tokyo",
+            locale="en-GB",
+        )
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        seen: list[str] = []
+        page.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.on("dialog", lambda dialog: seen.append(f"a dialog: {dialog.message}"))
+        yield page
+        context.close()
+        # A refusal that a test asks for is a line in Chromium's console as well.
+        assert [text for text in seen if "Failed to load resource" not in text] == []
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Cluster(nodes=3, settings={"message.max.bytes": "20000000", "default.replication.factor": "3"}) as cluster:
+        fill(cluster.bootstrap_servers, 3)
+        with console(cluster.bootstrap_servers, refresh_s=0.5) as client, chromium() as browser:
+            eventually(lambda: "billing" in client.house.snapshot.groups, "the console sees the group")
+            yield Stage(cluster, client, browser)
+
+
+def settled(page: Page, path: str) -> None:
+    page.goto(path)
+    expect(page.locator(".asking")).to_have_count(0)
+
+
+def _broken(page: Page) -> list[str]:
+    results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+    return [f"{each['id']}: {each['nodes'][0]['html'][:150]}" for each in results.response["violations"]]
+
+
+@pytest.mark.parametrize(("size", "colours"), [(WIDE, "light"), (PHONE, "dark")], ids=["wide", "phone"])
+def test_every_screen_fits_and_makes_the_browser_complain_of_nothing(
+    stage: Stage, size: dict[str, int], colours: str
+) -> None:
+    with stage.page(size=size, colours=colours) as page:
+        for path in SCREENS:
+            settled(page, path)
+            assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), f"{path} scrolls sideways"
+
+
+@pytest.mark.parametrize("path", ["/", "/topics/orders", "/topics/orders/messages", "/group?name=billing"])
+def test_the_screens_people_use_most_are_accessible(stage: Stage, path: str) -> None:
+    with stage.page() as page:
+        settled(page, path)
+        assert _broken(page) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_every_screen_is_accessible(stage: Stage, size: dict[str, int], colours: str) -> None:
+    with stage.page(size=size, colours=colours) as page:
+        found = {}
+        for path in SCREENS:
+            settled(page, path)
+            found[path] = _broken(page)
+    assert {path: broken for path, broken in found.items() if broken} == {}
+
+
+def test_hostile_content_stays_text(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/topics/hostile/messages")
+        rows = page.locator("#rows .messages tbody tr")
+        expect(rows).to_have_count(6)
+        for number in range(6):
+            rows.nth(number).locator("a").click()
+            expect(page.locator("#detail h2")).to_contain_text(f"offset {5 - number}")
+        for offset in range(6):
+            settled(page, f"/topics/hostile/messages/0/{offset}")
+        assert page.evaluate("window.broken") is None
+        assert (
+            page.locator("main script, main img, main i[onclick], main [hx-trigger='load'] [hx-get='/topics']").count()
+            == 0
+        )
+        settled(page, "/topics/hostile/messages/0/2")
+        assert "⟨U+202E⟩" in page.locator("pre.content").last.inner_text()
+
+
+def test_the_live_tail_keeps_pace_with_load(stage: Stage) -> None:
+    over = threading.Event()
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": stage.cluster.bootstrap_servers, "log_level": 0})
+        number = 0
+        while not over.wait(0.05):
+            for _ in range(200):
+                number += 1
+                producer.produce("clicks", json.dumps({"n": number}), str(number))
+            producer.poll(0)
+        producer.flush(10)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        with stage.page() as page:
+            settled(page, "/topics/clicks/messages")
+            page.get_by_role("button", name="Live").click()
+            expect(page.locator("#tail-rows tr").nth(100)).to_be_visible()
+            expect(page.locator("#tailing")).to_contain_text("shown")
+            page.locator("#tail-rows tr").first.locator("a").click()
+            expect(page.locator("#detail h2")).to_contain_text("offset")
+            page.get_by_role("button", name="Live").click()
+            assert page.locator("#tail-rows tr").count() <= 500
+            expect(page.locator("#tailing")).to_be_hidden()
+    finally:
+        over.set()
+        thread.join()
+    eventually(lambda: len(stage.client.house.tails) == 0, "the tail has ended")
+
+
+def test_filters_pages_and_links(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/topics/orders/messages?start=oldest")
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
+        page.get_by_label("Filter", exact=True).fill("value.total > 440 and value.items[0].count = 4")
+        page.get_by_role("button", name="Read").click()
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(2)
+        assert "filter=value.total" in page.url
+        page.reload()
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(2)
+        page.get_by_label("Filter", exact=True).fill("value.total >")
+        page.get_by_role("button", name="Read").click()
+        expect(page.locator("#rows .failure")).to_contain_text("compared with")
+        page.get_by_label("Filter", exact=True).fill("")
+        page.get_by_role("button", name="Read").click()
+        page.get_by_role("link", name="Newer").click()
+        page.wait_for_url("**start=after**")
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
+        page.go_back()
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
+
+
+def test_the_keyboard_leads_everywhere(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/")
+        page.keyboard.press("g")
+        page.keyboard.press("t")
+        page.wait_for_url("**/topics")
+        page.keyboard.press("/")
+        page.keyboard.type("ord dlt")
+        expect(page.locator("#live tbody tr")).to_have_count(1)
+        page.locator("main").focus()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/topics/orders-dlt")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("bill")
+        expect(page.locator("#palette-found a.chosen")).to_contain_text("billing")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/group?name=billing")
+        page.keyboard.press("c")
+        page.keyboard.press("c")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible()
+
+
+def test_times_are_in_the_readers_zone(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/topics/orders/messages/0/1")
+        shown = page.locator("dl.facts time").first
+        told = page.evaluate(
+            "ms => new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'medium', timeZone: 'Asia/Tokyo'})"
+            ".format(new Date(ms))",
+            int(shown.get_attribute("data-ms") or "0"),
+        )
+        assert shown.inner_text() == told
+
+
+def test_sending_changing_and_deleting_with_a_typed_name(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/topics/doomed")
+        page.get_by_role("button", name="Send a message").click()
+        page.locator("#send [name=value]").fill('{"hello": "<world>"}')
+        page.locator("#send [name=value_as]").select_option("json")
+        page.get_by_role("button", name="Send", exact=True).click()
+        page.wait_for_url("**/messages/0/0")
+        expect(page.locator("pre.content").last).to_contain_text('"hello": "<world>"')
+        settled(page, "/topics/doomed/settings")
+        page.get_by_label("Search settings").fill("retention.ms")
+        page.get_by_role("button", name="Change retention.ms", exact=True).click()
+        page.locator("#edit-setting [name=setting_value]").fill("7200000")
+        page.get_by_role("button", name="Set", exact=True).click()
+        expect(page.locator(".flash")).to_contain_text("retention.ms of doomed is now 7200000")
+        settled(page, "/topics/doomed")
+        page.get_by_role("button", name="Delete the topic").first.click()
+        button = page.locator("#delete-topic .danger")
+        expect(button).to_be_disabled()
+        page.locator("#delete-topic [name=confirm]").fill("doomed")
+        button.click()
+        page.wait_for_url("**/topics")
+        expect(page.locator(".flash")).to_contain_text("Topic doomed was deleted")
+
+
+def test_plots_are_drawn_and_redrawn(stage: Stage) -> None:
+    with stage.page() as page:
+        settled(page, "/brokers")
+        expect(page.locator(".plot canvas")).to_have_count(2)
+        expect(page.locator(".plot .u-legend").first).to_contain_text("broker 1")
+
+
+def test_a_broker_that_dies_while_one_looks(stage: Stage) -> None:
+    """Last in this file: nothing is reloaded, the page says what happened, and again when the broker is back."""
+    with stage.page() as page:
+        settled(page, "/")
+        expect(page.locator(".alerts")).not_to_contain_text("Broker 3 is away")
+        stage.cluster.crash(3)
+        expect(page.locator(".alerts")).to_contain_text("Broker 3 is away", timeout=30_000)
+        expect(page.locator(".happened").first).to_contain_text("broker 3 is away")
+        settled(page, "/topics/orders/messages")
+        expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
+        settled(page, "/brokers/3")
+        expect(page.locator("main")).to_contain_text("The broker is away")
+        settled(page, "/")
+        stage.cluster.start_node(3)
+        expect(page.locator(".happened").first).to_contain_text("broker 3 is back", timeout=30_000)
+
+
+def test_the_console_on_apache_kafka(apache_kafka: ApacheKafka) -> None:
+    address = apache_kafka.bootstrap_servers
+    fill(address, 1)
+    with console(address) as client:
+        group = eventually(lambda: client.house.snapshot.groups.get("billing"), "the console sees the group")
+        assert group.lag == 240
+        topic = client.house.snapshot.topics["orders"]
+        assert (topic.records, topic.lag, len(topic.partitions)) == (300, 240, 3)
+        assert client.house.snapshot.problems == ()
+        assert client.house.snapshot.quorum is not None
+        for path in SCREENS[:-1]:
+            assert client.get(path).status_code == 200, path
+        assert "retention.ms" in fragment(client, "/topics/orders/settings", "settings")
+        assert "SECURITY_DISABLED" in fragment(client, "/acls")
+        assert fragment(client, "/topics/hostile/messages").count("<tr>") == 7
+        assert "LookupError" in fragment(client, "/dead-letters/orders-dlt", "letters")
+        for path, target in (
+            ("/users", "rows"),
+            ("/quotas", "rows"),
+            ("/transactions", "rows"),
+            ("/reassignments", "moving"),
+        ):
+            assert "failure" not in fragment(client, path, target)
+        moved = post(client, "/group/reset", name="billing", to="latest", step="apply", confirm="billing")
+        assert moved.status_code == 303, moved.text
+        eventually(lambda: client.house.snapshot.groups["billing"].lag == 0, "the group was moved")
+        made = post(client, "/topics", name="made-here", partitions="2", settings="retention.ms=100000")
+        assert made.headers["location"] == "/topics/made-here"
+        sent = post(client, "/topics/made-here/produce", value="drop")
+        assert sent.status_code == 303
+        assert post(client, "/topics/made-here/delete", confirm="made-here").status_code == 303
