@@ -233,6 +233,17 @@ def test_a_first_user_that_is_none_is_refused_without_telling_its_password(text:
     assert "secret-word" not in str(failure.value)
 
 
+def test_messages_do_not_show_secrets() -> None:
+    messages = [
+        m.SaslAuthenticateRequest(b"sesame"),
+        m.CreateDelegationTokenResponse(hmac=b"sesame"),
+        m.UserScramCredentialRecord("a", 1, b"sesame", b"sesame", b"sesame", 4096),
+        m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion("a", 1, 4096, b"sesame", b"sesame"),
+    ]
+    assert "sesame" not in repr(messages)
+    assert "name='a'" in repr(messages)
+
+
 def test_secrets_are_not_shown() -> None:
     user = first_user("SCRAM-SHA-256", "alice", "alice-secret")
     shown = repr([user, user.keys, Credentials("PLAIN", "alice", "alice-secret"), PlainServer(USERS)])

@@ -5,6 +5,9 @@ The classes themselves are made from the table by `codegen`; `messages` names th
 
 from typing import Any, ClassVar
 
+# What one could log in with, or guess a password from: never in a log or a traceback.
+_SECRET = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "server_key", "stored_key"})
+
 
 class Struct:
     """A struct of a message: fields in `__slots__`, in the table's order."""
@@ -22,7 +25,7 @@ class Struct:
 
     def __repr__(self) -> str:
         fields = ", ".join(
-            f"{name}={getattr(self, name)!r}"
+            f"{name}={'[hidden]' if name in _SECRET else repr(getattr(self, name))}"
             for name in self.__slots__
             if name != "unknown_tags" or getattr(self, name) is not None
         )
