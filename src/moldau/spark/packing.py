@@ -17,7 +17,6 @@ import io
 import json
 import platform
 import re
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,9 +103,6 @@ def _files(packages: dict[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def settings_for(path: Path) -> dict[str, str]:
-    """What Spark has to be told."""
-    return {
-        "spark.archives": f"{path}#moldau-env",
-        "spark.executorEnv.PYTHONPATH": "./moldau-env",
-        "spark.pyspark.python": f"python{sys.version_info.major}.{sys.version_info.minor}",
-    }
+    """What Spark has to be told. The Python it names (`spark.pyspark.python`) runs on the driver too, for planning: there
+    Moldau is installed, or on its PYTHONPATH."""
+    return {"spark.archives": f"{path}#moldau-env", "spark.executorEnv.PYTHONPATH": "./moldau-env"}
