@@ -103,6 +103,6 @@ def _files(packages: dict[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def settings_for(path: Path) -> dict[str, str]:
-    """What Spark has to be told. The Python it names (`spark.pyspark.python`) runs on the driver too, for planning: there
-    Moldau is installed, or on its PYTHONPATH."""
+    """What Spark has to be told. The Python it names (`spark.pyspark.python`) runs on the driver too, for planning:
+    there Moldau is installed, or on its PYTHONPATH."""
     return {"spark.archives": f"{path}#moldau-env", "spark.executorEnv.PYTHONPATH": "./moldau-env"}
