@@ -5,10 +5,12 @@ In a process of its own, because its driver plans with a Python that has Moldau 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from moldau.spark.packing import pack, settings_for
@@ -58,7 +60,6 @@ def test_executors_use_the_archive(tmp_path: Path) -> None:
         "spark.executor.memory": "700m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.worker.dir": str(tmp_path / "work"),
     }
     (tmp_path / "program.py").write_text(PROGRAM)
     site = next(each for each in sys.path if each.endswith("site-packages"))
@@ -77,5 +78,6 @@ def test_executors_use_the_archive(tmp_path: Path) -> None:
         )
         assert told.returncode == 0, told.stderr[-3000:]
         places = {(message.value() or b"").decode() for message in read_all(bootstrap, target)}
+    shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)  # local-cluster works nowhere else
     assert places
     assert all("moldau-env/moldau/__init__.py" in each for each in places), places
