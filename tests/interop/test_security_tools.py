@@ -28,6 +28,8 @@ MASKS = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d", "DATE"),
     (r"(?<=tokenId : )\S+|\b[A-Za-z0-9_-]{22}(?= )", "TOKEN"),
     (r"[A-Za-z0-9+/]{86}==", "HMAC"),
+    # Kafka's answer has no order.
+    (r"(SCRAM-SHA-512=\S+), (SCRAM-SHA-256=\S+)", r"\2, \1"),
 )
 
 
