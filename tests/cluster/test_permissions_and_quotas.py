@@ -27,7 +27,10 @@ from tests.support.clients import wait_for
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(3, SETTINGS | {"super.users": "User:nobody"}) as running:
+    # Replicas are fetched in small pieces, so that a throttle is soon noticed.
+    pieces = {"replica.fetch.max.bytes": "50000", "replica.fetch.response.max.bytes": "50000"}
+    windows = {"replication.quota.window.num": "2"}
+    with Cluster(3, SETTINGS | pieces | windows | {"super.users": "User:nobody"}) as running:
         # The nodes come from the administrator's address: who is not allowed there cannot join again.
         with WireClient(running.bootstrap_servers.split(",")[0], host=ADMIN_HOST) as admin:
             answer = admin.ask(m.CreateAclsRequest([each.creation(ADMIN_HOST) for each in EVERYTHING]))
@@ -92,3 +95,29 @@ def test_changes_beyond_a_quota_are_refused_wherever_they_are_asked_for(cluster:
         builder.ask(m.DescribeClusterRequest())
         assert time.monotonic() - started > throttle_ms / 1_000 - 0.1, "its broker silences it, not the controller"
         assert create(admin, f"{name}-3", 12)[0] == 0
+
+
+def test_a_moving_replica_is_held_back(cluster: Cluster) -> None:
+    """KIP-73: 1 MB at 500 kB a second, half of which may come at once."""
+    name, size_bytes, rate = "moving", 1_000_000, 500_000
+    first, *_ = cluster.bootstrap_servers.split(",")
+    with WireClient(first, host=ADMIN_HOST) as admin:
+        kind = m.CreateTopicsRequest
+        assigned = [kind.CreatableReplicaAssignment(0, [1])]
+        made = admin.ask(kind([kind.CreatableTopic(name, -1, -1, assigned)], 10_000))
+        assert error_codes(made) == {0}
+        for _ in range(20):
+            assert admin.produce(name, [bytes(size_bytes // 20)]).error_code == 0
+        for side in ("leader", "follower"):
+            admin.alter(2, name, (f"{side}.replication.throttled.replicas", 0, "*"))
+            admin.alter(4, "", (f"{side}.replication.throttled.rate", 0, str(rate)))
+        moves = m.AlterPartitionReassignmentsRequest
+        wanted = moves.ReassignableTopic(name, [moves.ReassignablePartition(0, [2])])
+        started = time.monotonic()
+        assert error_codes(admin.ask(moves(10_000, topics=[wanted]))) == {0}
+        listed = m.ListPartitionReassignmentsRequest(5_000, None)
+        wait_for(lambda: not admin.ask(listed).topics, "it has moved")
+        took = time.monotonic() - started
+        for side in ("leader", "follower"):
+            admin.alter(4, "", (f"{side}.replication.throttled.rate", 1, None))
+    assert 0.7 < took < 10, f"{took:.1f} s"
