@@ -1,0 +1,146 @@
+"""Users that log in, rules about them, and stock clients that meet both."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from moldau.testing import Broker, Security
+from tests.support.clients import wait_for
+
+USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "carol")}
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    security = Security("SASL_PLAINTEXT", "SCRAM-SHA-256", USERS)
+    with Broker(AUTHORIZER, security=security) as running:
+        admin = AdminClient(running.client_settings("admin"))
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in ("team-orders", "secret")]).values():
+            future.result(20)
+        yield running
+
+
+def rule(user: str, kind: ResourceType, name: str, operation: AclOperation, **more: Any) -> AclBinding:
+    pattern = more.get("pattern", ResourcePatternType.LITERAL)
+    permission = more.get("permission", AclPermissionType.ALLOW)
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
+
+
+def add(broker: Broker, *rules: AclBinding) -> None:
+    admin = AdminClient(broker.client_settings("admin"))
+    for future in admin.create_acls(list(rules)).values():
+        future.result(20)
+
+
+def send(broker: Broker, user: str, topic: str) -> KafkaError | None:
+    told: list[KafkaError | None] = []
+    producer = Producer({**broker.client_settings(user), "message.timeout.ms": 10_000})
+    producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(20) == 0
+    return told[0]
+
+
+def test_a_user_may_what_its_rules_say(broker: Broker) -> None:
+    refused = send(broker, "alice", "team-orders")
+    assert refused is not None
+    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    team = {"pattern": ResourcePatternType.PREFIXED}
+    add(broker, rule("alice", ResourceType.TOPIC, "team-", AclOperation.WRITE, **team))
+    assert send(broker, "alice", "team-orders") is None
+    still = send(broker, "bob", "team-orders")
+    assert still is not None
+    assert still.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert send(broker, "admin", "secret") is None, "super users may do everything"
+
+
+def test_topics_that_a_user_may_not_see_are_hidden(broker: Broker) -> None:
+    add(broker, rule("carol", ResourceType.TOPIC, "secret", AclOperation.DESCRIBE))
+    carol = AdminClient(broker.client_settings("carol"))
+    assert set(carol.list_topics(timeout=20).topics) == {"secret"}
+
+
+def test_reading_needs_the_topic_and_the_group(broker: Broker) -> None:
+    assert send(broker, "admin", "team-orders") is None
+
+    codes: list[int] = []
+
+    def reads() -> bool:
+        consumer = Consumer({**broker.client_settings("bob"), "group.id": "bobs", "auto.offset.reset": "earliest"})
+        try:
+            consumer.assign([TopicPartition("team-orders", 0, 0)])
+            message = consumer.poll(10)
+            assert message is not None
+            problem = message.error()
+            if problem is not None:
+                codes.append(problem.code())
+                return False
+            consumer.commit(message=message, asynchronous=False)
+        except KafkaException as error:
+            codes.append(error.args[0].code())
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    assert not reads()
+    add(broker, rule("bob", ResourceType.TOPIC, "team-orders", AclOperation.READ))
+    assert not reads(), "it may not commit"
+    add(broker, rule("bob", ResourceType.GROUP, "bobs", AclOperation.READ))
+    assert reads()
+    add(broker, rule("*", ResourceType.TOPIC, "team-orders", AclOperation.READ, permission=AclPermissionType.DENY))
+    assert not reads(), "a denial of everybody counts before what bob is allowed"
+    every: Any = None  # which the stubs do not know
+    anything = AclBindingFilter(
+        ResourceType.ANY, every, ResourcePatternType.ANY, every, every, AclOperation.ANY, AclPermissionType.DENY
+    )
+    admin = AdminClient(broker.client_settings("admin"))
+    for future in admin.delete_acls([anything]).values():
+        assert len(future.result(20)) == 1
+    assert reads()
+    assert set(codes) <= {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
+
+
+def test_only_administrators_change_rules_and_the_log_says_who_tried(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    mine = rule("alice", ResourceType.TOPIC, "secret", AclOperation.ALL)
+    alice = AdminClient(broker.client_settings("alice"))
+    (future,) = alice.create_acls([mine]).values()
+    with pytest.raises(KafkaException, match="CreateAcls is not authorized"):
+        future.result(20)
+    add(broker, rule("alice", ResourceType.GROUP, "some", AclOperation.READ))
+
+    def lines() -> list[dict[str, str]]:
+        return [json.loads(record.message) for record in caplog.records if record.name == "moldau.audit"]
+
+    wait_for(lambda: any(each["event"] == "change" for each in lines()), "the change is written down")
+    denied = [each for each in lines() if each["event"] == "authorization"]
+    assert (denied[-1]["principal"], denied[-1]["operation"], denied[-1]["api"]) == (
+        "User:alice",
+        "ALTER",
+        "CreateAcls",
+    )
+    (changed,) = [each for each in lines() if each["event"] == "change"]
+    assert changed["principal"] == "User:admin"
+    assert changed["target"] == "ALLOW User:alice READ GROUP:LITERAL:some from *"
