@@ -285,7 +285,7 @@ class Reader:
     def _messages(self) -> Iterator[Message]:
         quiet_since = time.monotonic()
         while not self._is_full():
-            batch = self.consumer.consume(self._batch_size(), _POLL_SECONDS)
+            batch = _next_messages(self.consumer, self._batch_size())
             if batch:
                 quiet_since = time.monotonic()
             for message in batch:
@@ -381,6 +381,14 @@ class Reader:
         self.consumer.close()  # commits what was stored
 
 
+def _next_messages(consumer: Consumer, count: int) -> list[Message]:
+    """Wait for one, and take what else is there: a batch alone would wait until it is full."""
+    first = consumer.poll(_POLL_SECONDS)
+    if first is None:
+        return []
+    return [first, *(consumer.consume(count - 1, 0) if count > 1 else ())]
+
+
 def _newest(
     consumer: Consumer, place: Place, high: int, count: int, passes: Callable[[Message], bool]
 ) -> list[Message]:
@@ -396,7 +404,7 @@ def _newest(
             deadline = time.monotonic() + TIMEOUT_SECONDS
             reached = start
             while reached < high and time.monotonic() < deadline:
-                for message in consumer.consume(_BATCH, _POLL_SECONDS):
+                for message in _next_messages(consumer, _BATCH):
                     error = message.error()
                     if error is not None and error.code() != KafkaError._PARTITION_EOF:
                         fail(error.str())

@@ -1,0 +1,71 @@
+"""Commands where logins and TLS are asked for: one client.properties is enough, and what is missing is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.testing import Broker, Security
+from tests.cli.running import Command
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(security=Security()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As Java's clients would have it."""
+    given = broker.client_settings()
+    file = tmp_path_factory.mktemp("client") / "client.properties"
+    file.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism={given['sasl.mechanisms']}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        f'  username="{given["sasl.username"]}" password="{given["sasl.password"]}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={given['ssl.ca.location']}\n"
+        "key.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
+    )
+    return file
+
+
+def test_every_kind_of_command_logs_in(moldau: Command, client: Path) -> None:
+    at = ("--config", str(client))
+    moldau.ok("topic", "create", "t", *at)
+    moldau.ok("produce", "t", *at, stdin="x\n")
+    assert moldau.ok("consume", "t", "-a", "-e", *at).out == "x\n"
+    moldau.ok("group", "reset", "g", "-t", "t", "--to", "latest", "--execute", *at)
+    assert moldau.ok("group", "list", *at, "--format", "{group}").out == "g\n"
+    for arguments in (["quorum", "status"], ["broker", "disks"], ["txn", "list"], ["reassign", "status"], ["health"]):
+        moldau.ok(*arguments, *at)
+    assert "t" in moldau("topic", "list", MOLDAU_CONFIG=str(client)).lines
+    moldau.ok("context", "set", "safe", *at)
+    assert "t" in moldau("topic", "list", MOLDAU_CONTEXT="safe").lines
+
+
+def test_what_is_wrong_with_a_login_is_told(moldau: Command, client: Path) -> None:
+    at = ("--config", str(client))
+    assert "closes the connection: does it want TLS or a login" in moldau.refused(3, "topic", "list")
+    said = moldau.refused(5, "topic", "list", *at, "-X", "sasl.username=alice", "-X", "sasl.password=wrong")
+    assert "refused user 'alice'" in said
+    assert "is not trusted" in moldau.refused(1, "topic", "list", *at, "-X", "ssl.truststore.location=")
+    store = ("-X", "ssl.truststore.type=JKS")
+    assert "is a Java key store: convert it" in moldau.refused(2, "topic", "list", *at, *store)
+    assert "sasl.username" in moldau.refused(2, "topic", "list", *at, "-X", "sasl.jaas.config=")
+    rows = {row["check"]: row["result"] for row in moldau("doctor", "--json").json}
+    assert (rows["bootstrap"], rows["login"]) == ("ok", "failed")
+
+
+def test_values_by_the_schemas_of_a_registry(moldau: Command, client: Path, tmp_path: Path) -> None:
+    from tests.spark.fake_registry import running
+
+    schema = tmp_path / "order.avsc"
+    schema.write_text('{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}')
+    at = ("--config", str(client))
+    moldau.ok("topic", "create", "avro", *at)
+    with running() as registry:
+        written = ("--value-as", "avro", "--registry", registry.url)
+        moldau.ok("produce", "avro", *at, *written, "--value-schema", str(schema), stdin='{"id": 7}\n')
+        assert moldau.ok("consume", "avro", "-a", "-e", *at, *written).out == '{"id":7}\n', "by the writer's schema"
+    assert moldau.ok("consume", "avro", "-a", "-e", *at, "--value-as", "hex").out.startswith("0000000001")
