@@ -11,6 +11,7 @@ PAGES = ("testing.md", "migrating-tests.md")
 pytest_plugins = ["pytester"]
 
 
+@pytest.mark.timeout(180)
 def test_what_the_pages_show_passes(pytester: pytest.Pytester) -> None:
     files = {}
     for page in PAGES:

@@ -195,8 +195,9 @@ def test_what_does_not_exist_is_refused(broker: Broker) -> None:
 # -- clusters
 
 
+@pytest.mark.timeout(180)
 def test_a_cut_off_leader_is_replaced_and_comes_back() -> None:
-    settings = {"replica.lag.time.max.ms": 1500, "broker.session.timeout.ms": 1500}
+    settings = {"replica.lag.time.max.ms": 3000, "broker.session.timeout.ms": 3000}
     with Cluster(3, settings, topics=[Topic("orders", 1, config={"min.insync.replicas": 2})]) as cluster:
         cluster.produce("orders", [b"before"])
 
@@ -227,6 +228,7 @@ def test_a_cut_off_leader_is_replaced_and_comes_back() -> None:
 # -- fixtures as people paste them
 
 
+@pytest.mark.timeout(180)
 def test_settings_by_marker_factory_and_cluster(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

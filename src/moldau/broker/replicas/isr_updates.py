@@ -49,6 +49,7 @@ class IsrUpdates:
         self._sending: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
         self.expansions = self.shrinkages = 0  # that were committed
+        self._grows: dict[Key, bool] = {}  # of what is asked for: the image may know it before the answer does
 
     # -- when to ask
 
@@ -70,6 +71,7 @@ class IsrUpdates:
             if lead is None:
                 del self._watched[key]
                 self._refused.pop(key, None)
+                self._grows.pop(key, None)
                 continue
             change = lead.shrinkage(partition.log.log_end_offset, now_ms, self._lag_max_ms)
             if change is not None:
@@ -105,6 +107,8 @@ class IsrUpdates:
 
     def _ask(self, partition: Partition, change: IsrChange) -> None:
         self._wanted[partition.key] = (partition, change)
+        if partition.lead is not None:
+            self._grows[partition.key] = len(change.isr) > len(partition.lead.isr)
         if self._sending is None:
             self._sending = begin(self._broker.loop, "changing ISRs", self._send())
 
@@ -175,9 +179,9 @@ class IsrUpdates:
             if lead.pending is None:
                 self._refused[partition.key] = (self._broker.clock.monotonic_ms() + _REFUSED_MS, self._broker.image)
             return again
-        grown = len(answer.isr) - len(lead.isr)
-        self.expansions += grown > 0
-        self.shrinkages += grown < 0
+        if (grows := self._grows.pop(partition.key, None)) is not None:
+            self.expansions += grows
+            self.shrinkages += not grows
         if lead.on_committed(change, answer.isr, answer.leader_epoch, answer.partition_epoch):
             partition.advance_high_watermark()
             # Also without progress: an append may be waiting for a replica that is no longer in sync.
@@ -191,6 +195,7 @@ class IsrUpdates:
         self._watched.clear()
         self._wanted.clear()
         self._refused.clear()
+        self._grows.clear()
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
