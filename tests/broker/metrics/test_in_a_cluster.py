@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from moldau.testing import Cluster, Topic
+from moldau.testing.settings import Settings
 from tests.support.clients import wait_for
 from tests.support.exposition import read_prometheus
 
@@ -15,7 +16,11 @@ Samples = list[tuple[str, dict[str, str], float]]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"moldau.http.listener": "0", "replica.lag.time.max.ms": 3000, "broker.session.timeout.ms": 3000}
+    settings: Settings = {
+        "moldau.http.listener": "0",
+        "replica.lag.time.max.ms": 3000,
+        "broker.session.timeout.ms": 3000,
+    }
     topics = [Topic("single", 4, replicas=1), Topic("double", 2, replicas=2)]
     with Cluster(3, settings, topics=topics) as cluster:
         yield cluster
