@@ -30,7 +30,7 @@ def client(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_every_kind_of_command_logs_in(moldau: Command, client: Path) -> None:
+def test_every_kind_of_command_logs_in(moldau: Command, client: Path, tmp_path: Path) -> None:
     at = ("--config", str(client))
     moldau.ok("topic", "create", "t", *at)
     moldau.ok("produce", "t", *at, stdin="x\n")
@@ -40,8 +40,9 @@ def test_every_kind_of_command_logs_in(moldau: Command, client: Path) -> None:
     for arguments in (["quorum", "status"], ["broker", "disks"], ["txn", "list"], ["reassign", "status"], ["health"]):
         moldau.ok(*arguments, *at)
     assert "t" in moldau("topic", "list", MOLDAU_CONFIG=str(client)).lines
-    moldau.ok("context", "set", "safe", *at)
-    assert "t" in moldau("topic", "list", MOLDAU_CONTEXT="safe").lines
+    own = {"MOLDAU_HOME": str(tmp_path)}
+    assert moldau("context", "set", "safe", *at, **own).code == 0
+    assert "t" in moldau("topic", "list", "--context", "safe", **own).lines
 
 
 def test_what_is_wrong_with_a_login_is_told(moldau: Command, client: Path) -> None:
