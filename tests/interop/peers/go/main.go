@@ -5,6 +5,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type record struct {
@@ -93,6 +97,7 @@ func produce(ctx context.Context, bootstrap []string, topic string, options map[
 		kgo.SeedBrokers(bootstrap...), kgo.ProducerBatchCompression(codec), kgo.AllowAutoTopicCreation(),
 		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(partitioner)),
 	}
+	settings = append(settings, security(options)...)
 	transactional, isTransactional := options["transactional-id"]
 	if isTransactional {
 		settings = append(settings, kgo.TransactionalID(transactional))
@@ -172,6 +177,30 @@ func recordsOf(topic string) ([]*kgo.Record, error) {
 	return records, lines.Err()
 }
 
+// security is what --ca FILE (TLS) and --sasl MECHANISM --user NAME --password SECRET ask for.
+func security(options map[string]string) []kgo.Opt {
+	var settings []kgo.Opt
+	if path, named := options["ca"]; named {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(pem)
+		settings = append(settings, kgo.DialTLSConfig(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}))
+	}
+	user, password := options["user"], options["password"]
+	switch options["sasl"] {
+	case "PLAIN":
+		settings = append(settings, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		settings = append(settings, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		settings = append(settings, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	}
+	return settings
+}
+
 func consume(ctx context.Context, bootstrap []string, topic string, options map[string]string) error {
 	wanted, err := strconv.Atoi(option(options, "max", ""))
 	if err != nil {
@@ -181,6 +210,7 @@ func consume(ctx context.Context, bootstrap []string, topic string, options map[
 		kgo.SeedBrokers(bootstrap...), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200 * time.Millisecond),
 	}
+	settings = append(settings, security(options)...)
 	group, grouped := options["group"]
 	if grouped {
 		settings = append(settings, kgo.ConsumerGroup(group))

@@ -14,7 +14,18 @@ const client = new Kafka({
   brokers: bootstrap.split(","),
   logLevel: logLevel.ERROR,
   retry: { initialRetryTime: 100, retries: 8 },
+  ...security(),
 });
+
+// --ca FILE for TLS; --sasl MECHANISM --user NAME --password SECRET to log in.
+function security() {
+  const settings = {};
+  if (options.ca !== undefined) settings.ssl = { ca: [fs.readFileSync(options.ca, "utf8")] };
+  if (options.sasl !== undefined) {
+    settings.sasl = { mechanism: options.sasl.toLowerCase(), username: options.user, password: options.password };
+  }
+  return settings;
+}
 
 const print = (value) => process.stdout.write(JSON.stringify(value) + "\n");
 const text = (bytes) => (bytes === null || bytes === undefined ? null : bytes.toString("utf8"));
