@@ -93,7 +93,7 @@ def look_into(wheel: Path) -> None:
     if missing or strays:
         sys.exit(f"the wheel lacks {missing}, and has {strays[:5]} that do not belong there")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for room in ("security", "spark", "toolkit"):
+    for room in ("console", "security", "spark", "toolkit"):
         if room not in extras or not any(name.startswith(f"moldau/{room}/") for name in names):
             sys.exit(f"{room} must be a room and an extra: one of them is missing")
 

@@ -376,13 +376,14 @@ class _Fetch:
         aborted = None
         if committed_only:
             aborted = [(each.producer_id, each.first_offset) for each in log.aborted_within(info, bound)]
+        size = info.length
         if follower is None:
-            partition.bytes_out += info.length
+            partition.bytes_out += size
         else:
-            partition.replication_bytes_out += info.length
-            follower.sent(partition, info.length)
+            partition.replication_bytes_out += size
+            follower.sent(partition, size)
         records = () if info.region is None else (info.region,)
-        return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), info.length
+        return FetchedPartition(index, 0, high_watermark, stable, start, aborted, records), size
 
     def _closer_replica(self, partition: Partition, offset: int) -> int | None:
         """Where the consumer should rather read, if that is not here."""
