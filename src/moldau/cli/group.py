@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+
+    from moldau.client.admin import Admin
 
 app = Commands(help="Consumer groups: who reads what, how far behind, and where from.")
 
@@ -34,19 +37,44 @@ def list_groups(
     state: Annotated[
         str | None, typer.Option("--state", help="Only in this state: stable, empty, dead, preparing-rebalance…")
     ] = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Only of this type: classic, consumer.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", help="Only of this type: classic, consumer, share, streams.")
+    ] = None,
 ) -> None:
-    """All consumer groups."""
-    rows = [
-        {"group": each.group_id, "type": _word(each.type), "state": _word(each.state)}
-        for each in _listed(target.admin_client())
-    ]
+    """All groups, share groups and those of Streams among them."""
+    with target.admin() as admin:
+        rows = [
+            {
+                "group": each.group_id,
+                "type": each.group_type.lower() or "unknown",
+                "state": _state(each.group_state),
+                "protocol": each.protocol_type or None,
+            }
+            for each in _all_groups(admin)
+        ]
     rows = [
         row
         for row in sorted(rows, key=lambda row: row["group"])
         if (state is None or row["state"] == state.lower()) and (kind is None or row["type"] == kind.lower())
     ]
     output.show(rows, empty="no groups")
+
+
+def _all_groups(admin: Admin) -> Iterator[Any]:
+    from moldau.client.connection import BrokerError
+    from moldau.wire.messages import ListGroupsRequest, ListGroupsResponse
+
+    admin.metadata([])
+    for broker in sorted(admin.brokers):
+        answer = admin.ask_broker(broker, ListGroupsRequest(), ListGroupsResponse)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, f"groups of broker {broker}")
+        yield from answer.groups
+
+
+def _state(name: str) -> str:
+    """PreparingRebalance becomes preparing-rebalance."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() or "unknown"
 
 
 def _listed(admin: AdminClient) -> list[Any]:
