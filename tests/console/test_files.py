@@ -1,0 +1,64 @@
+"""What the package carries: published files unchanged, with their licences; templates that all parse; the command."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import moldau.console
+from moldau.console.gate.users import parse_users
+from moldau.console.views import Views
+
+HERE = Path(moldau.console.__file__).parent
+
+
+def test_vendored_files_are_what_was_published() -> None:
+    vendor = HERE / "static" / "vendor"
+    told = json.loads((vendor / "vendored.json").read_text())
+    files = {each["file"] for each in told["files"]}
+    for each in told["files"]:
+        assert hashlib.sha256((vendor / each["file"]).read_bytes()).hexdigest() == each["sha256"]
+        assert (vendor / each["licence_file"]).stat().st_size > 100
+    licences = {each["licence_file"] for each in told["files"]}
+    assert {file.name for file in vendor.iterdir()} == files | licences | {"vendored.json"}
+
+
+def test_scripts_are_small_and_make_no_code_of_text() -> None:
+    scripts = [*(HERE / "static").rglob("*.js")]
+    assert sum(file.stat().st_size for file in scripts) < 130_000
+    for name in ("console.js", "theme.js"):
+        text = (HERE / "static" / name).read_text()
+        for word in ("eval(", "new Function", "innerHTML", "document.write"):
+            assert word not in text
+
+
+def test_every_template_parses() -> None:
+    environment = Views()._environment
+    for file in (HERE / "templates").iterdir():
+        environment.get_template(file.name)
+
+
+def test_templates_never_switch_escaping_off() -> None:
+    for file in (HERE / "templates").iterdir():
+        text = file.read_text()
+        assert "| safe" not in text
+        assert "autoescape" not in text
+    assert "Markup(" not in "".join(file.read_text() for file in HERE.rglob("*.py"))
+
+
+def _run(*words: str, told: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "moldau", *words]
+    return subprocess.run(command, input=told, capture_output=True, text=True, timeout=50, check=False)
+
+
+def test_a_line_for_the_users_file() -> None:
+    done = _run("console-user", "vera", "--role", "operator", told="a long password\n")
+    assert parse_users(done.stdout)["vera"].role.word == "operator"
+    assert _run("console-user", "vera", told="short\n").returncode == 1
+
+
+def test_a_console_for_others_wants_a_login() -> None:
+    done = _run("console", "--listen", "0.0.0.0:8080")
+    assert done.returncode == 1
+    assert "--users FILE or --oidc FILE" in done.stderr
