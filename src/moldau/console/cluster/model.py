@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 Where = tuple[str, int]
@@ -28,8 +29,10 @@ class Partition:
         return len(self.isr) < len(self.replicas)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Topic:
+    """Sums are made once: the watching thread asks for them first, and pages find them there."""
+
     name: str
     is_internal: bool
     partitions: tuple[Partition, ...]
@@ -38,20 +41,20 @@ class Topic:
     lag: int | None  # of all groups that read it
     groups: tuple[str, ...]
 
-    @property
+    @cached_property
     def records(self) -> int:
         return sum(partition.records for partition in self.partitions)
 
-    @property
+    @cached_property
     def replication(self) -> int:
         return max((len(partition.replicas) for partition in self.partitions), default=0)
 
-    @property
+    @cached_property
     def short(self) -> int:
         """Partitions with fewer in-sync replicas than replicas."""
         return sum(partition.is_short for partition in self.partitions)
 
-    @property
+    @cached_property
     def leaderless(self) -> int:
         return sum(partition.leader < 0 for partition in self.partitions)
 
@@ -136,7 +139,7 @@ class Quorum:
     replicas: tuple[Voter, ...]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Snapshot:
     number: int
     at_ms: int
@@ -149,15 +152,15 @@ class Snapshot:
     quorum: Quorum | None
     problems: tuple[str, ...] = field(default=())  # what could not be asked, in sentences
 
-    @property
+    @cached_property
     def partitions(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
-    @property
+    @cached_property
     def rate(self) -> float:
         return sum(topic.rate for topic in self.topics.values())
 
-    @property
+    @cached_property
     def lag(self) -> int:
         return sum(group.lag for group in self.groups.values())
 

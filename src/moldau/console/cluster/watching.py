@@ -19,6 +19,7 @@ from moldau.console.cluster import gathering
 from moldau.console.cluster.asking import Asker
 from moldau.console.cluster.building import Known, build_brokers, build_groups, build_topics
 from moldau.console.cluster.changes import Changes
+from moldau.console.cluster.health import alerts
 from moldau.console.cluster.history import History
 from moldau.console.cluster.model import EMPTY, Quorum, Snapshot, Where
 from moldau.wire.messages import MetadataResponse
@@ -86,6 +87,8 @@ class Watcher:
 
     def _publish(self, snapshot: Snapshot) -> None:
         self.changes.note(self.snapshot, snapshot)
+        alerts(snapshot)  # and with them the sums that pages show: made here, not while somebody waits
+        _ = snapshot.partitions, snapshot.rate, snapshot.lag
         self.snapshot = snapshot
         if self._loop is not None:
             try:
@@ -196,7 +199,8 @@ class Watcher:
                 lag = sum(position.lag for (topic, _), position in group.positions.items() if topic == name)
                 values["group", group.name, name] = float(lag)
         for broker in snapshot.brokers.values():
-            values["broker", broker.id] = broker.rate
+            if self._known.rates:
+                values["broker", broker.id] = broker.rate
             values["broker-short", broker.id] = float(broker.short)
         if self._extra is not None:
             values.update(self._extra())
