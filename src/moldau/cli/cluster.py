@@ -45,6 +45,9 @@ Secure = Annotated[
     bool, typer.Option("--secure", help="TLS and logins: makes certificates, users and a client.properties.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")]
+Console = Annotated[
+    str | None, typer.Option("--console", metavar="[HOST:]PORT", help="Also run a console there, for the browser.")
+]
 NoRestart = Annotated[bool, typer.Option("--no-restart", help="Leave a node that died as it is.")]
 _IN_SYNC_SECONDS = 120.0
 
@@ -59,10 +62,11 @@ def _cluster(
     secure: Secure = False,
     verbose: Verbose = False,
     no_restart: NoRestart = False,
+    console: Console = None,
 ) -> None:
     """Run a cluster on this machine, and change it. Without a command: `start`."""
     if ctx.invoked_subcommand is None:
-        start(nodes, data_dir, base_port, overrides, secure, verbose, no_restart)
+        start(nodes, data_dir, base_port, overrides, secure, verbose, no_restart, console)
 
 
 @app.command()
@@ -74,6 +78,7 @@ def start(
     secure: Secure = False,
     verbose: Verbose = False,
     no_restart: NoRestart = False,
+    console: Console = None,
 ) -> None:
     """Run a cluster. Prints `ready HOST:PORT,…` when all nodes serve; stop it with Ctrl-C or SIGTERM."""
     from moldau.broker.config import InvalidConfig, parse_overrides
@@ -92,6 +97,7 @@ def start(
     except (InvalidConfig, WrongDirectory, CertificatesUnavailable, OSError, ValueError) as error:
         misused(str(error))
     supervisor = Supervisor(data_dir, files, base_port, verbose, restarts=not no_restart)
+    supervisor.console = console
     raise typer.Exit(asyncio.run(supervisor.run()))
 
 

@@ -12,12 +12,24 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from moldau.cli import cluster_control
-from moldau.cli.cluster_folder import address_of, broker_settings, is_voter, node_numbers, read_settings, write_settings
+from moldau.cli.cluster_folder import (
+    address_of,
+    broker_settings,
+    client_properties,
+    is_secure,
+    is_voter,
+    node_numbers,
+    read_settings,
+    write_settings,
+)
+
+if TYPE_CHECKING:
+    from moldau.cli.console_beside import ConsoleBeside
 
 _STOP_SECONDS_MAX = 60
 _PAUSE_SECONDS_MAX = 30.0
@@ -93,6 +105,7 @@ class Supervisor:
         self._keeping: dict[int, asyncio.Task[None]] = {}
         self.stopping = asyncio.Event()
         self.is_up = False
+        self.console: str | None = None  # where a console shall run beside the nodes
 
     async def run(self) -> int:
         """Until asked to stop. The exit status."""
@@ -112,10 +125,13 @@ class Supervisor:
                         typer.echo("moldau: not all nodes started; what they said is above", err=True)
                         return 1
                     self.is_up = True
-                    addresses = (node.address for _, node in sorted(self.nodes.items()))
-                    typer.echo(f"ready {','.join(each for each in addresses if each)}")
+                    addresses = ",".join(node.address for _, node in sorted(self.nodes.items()) if node.address)
+                    typer.echo(f"ready {addresses}")
                     sys.stdout.flush()
+                    beside = self._console_beside(addresses) if self.console is not None else None
                     await stopping
+                    if beside is not None:
+                        await asyncio.to_thread(beside.stop)
                 came_up.cancel()
         finally:
             stopping.cancel()
@@ -125,6 +141,12 @@ class Supervisor:
             await asyncio.gather(stopping, *self._keeping.values(), return_exceptions=True)
             statuses = await asyncio.gather(*(node.stop() for node in self.nodes.values()))
         return 0 if all(status <= 0 for status in statuses) else 1
+
+    def _console_beside(self, addresses: str) -> ConsoleBeside:
+        from moldau.cli.console_beside import ConsoleBeside
+
+        login = ["--command-config", str(client_properties(self._folder))] if is_secure(self._folder) else []
+        return ConsoleBeside(addresses, self.console or "", login)
 
     async def _all_ready(self) -> bool:
         async def one(node: NodeProcess) -> bool:
