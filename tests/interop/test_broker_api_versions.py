@@ -11,13 +11,11 @@ from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.differential import Side
 from tests.support.broker_process import BrokerProcess
 
-_QUOTAS = "nothing is throttled yet, and a quota that is not enforced must not be accepted"
 _SHARE = "share groups are not served yet"
 _STREAMS = (
     "groups of Kafka Streams' own protocol are not served yet; Streams uses the classic one unless told otherwise"
 )
 NOT_IN_MOLDAU = {
-    "AlterClientQuotas": _QUOTAS,
     "ShareGroupHeartbeat": _SHARE,
     "ShareGroupDescribe": _SHARE,
     "ShareFetch": _SHARE,
