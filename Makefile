@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: docs package attack torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
+.PHONY: docs package attack audit torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ check: $(STAMP) ## formatting, lint, strict types, import contracts, generated s
 	$(BIN)/python scripts/generate_stubs.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(STAMP) ## known holes in what requirements/dev.lock pins (needs an index that tells them; some mirrors do not)
+	$(BIN)/pip-audit --disable-pip --no-deps --strict --progress-spinner off -r requirements/dev.lock
 
 format: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff format .
