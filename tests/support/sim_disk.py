@@ -454,6 +454,8 @@ class SimDisk:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def space(self, path: str) -> tuple[int, int]:
+        if path not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         used = sum(len(inode.data) for inode in self._names.values())
         left = 1 << 40 if self.space_left_bytes is None else self.space_left_bytes
         return used + left, left

@@ -161,7 +161,10 @@ class Faults:
             return
         self._count(rule.kind)
         if rule.code is not None:
-            _refuse(connection, frame, slot, rule.code)
+            if _FailedTopics.suits(frame):
+                handler.on_frame(connection, frame, _FailedTopics(slot, frame, rule.code))
+            else:
+                _refuse(connection, frame, slot, rule.code)
         elif rule.kind == "delay":
             assert self._loop is not None
             connection.pause_dispatch()
@@ -254,11 +257,50 @@ class _Lost:
         self._slot.close(reason)
 
 
+class _FailedTopics:
+    """The slot of a Metadata request whose topics cannot be told of; brokers and controller are, as ever: a client that
+    hears of none has nobody to ask again."""
+
+    def __init__(self, slot: ResponseSlot, frame: memoryview, code: ErrorCode) -> None:
+        from moldau.wire import apis
+        from moldau.wire.headers import peek_api
+
+        key, self._version, _ = peek_api(frame)
+        self._api = apis()[key]
+        self._slot = slot
+        self._code = code
+
+    @staticmethod
+    def suits(frame: memoryview) -> bool:
+        from moldau.wire import messages as m
+        from moldau.wire.headers import peek_api
+
+        return peek_api(frame)[0] == m.MetadataRequest.number
+
+    def complete(self, payload: Payload) -> None:
+        from moldau.wire import decode, encode
+        from moldau.wire.headers import decode_response_header
+
+        frame = b"".join(bytes(part) for part in payload)  # type: ignore[arg-type]  # Metadata sends no files
+        header_version = self._api.response_header_version(self._version)
+        _, position = decode_response_header(frame, header_version=header_version)
+        response: Any = decode(self._api.response, self._version, frame[position:])
+        for topic in response.topics:
+            topic.error_code = self._code
+            topic.partitions = []
+        self._slot.complete([frame[:position], encode(response, self._version)])
+
+    def complete_nothing(self) -> None:
+        self._slot.complete_nothing()
+
+    def close(self, reason: str) -> None:
+        self._slot.close(reason)
+
+
 # The lists of request and response in which an error has its place: topics, and their partitions.
 _PLACES = {
     "Produce": ("topic_data", "responses", "partition_data", "partition_responses"),
     "Fetch": ("topics", "responses", "partitions", "partitions"),
-    "Metadata": ("topics", "topics", "", ""),
     "ListOffsets": ("topics", "topics", "partitions", "partitions"),
     "OffsetCommit": ("topics", "topics", "partitions", "partitions"),
     "TxnOffsetCommit": ("topics", "topics", "partitions", "partitions"),
@@ -302,14 +344,11 @@ def _mirrored(api: Any, request: Any, code: ErrorCode) -> Any:
     for topic in getattr(request, asked_topics):
         answer = _struct(kinds, api.name, "topic")()
         _copy(topic, answer)
-        if asked_partitions:
-            for partition in getattr(topic, asked_partitions):
-                inner = _struct(kinds, api.name, "partition")()
-                _copy(partition, inner)
-                inner.error_code = code
-                getattr(answer, told_partitions).append(inner)
-        else:
-            answer.error_code = code
+        for partition in getattr(topic, asked_partitions):
+            inner = _struct(kinds, api.name, "partition")()
+            _copy(partition, inner)
+            inner.error_code = code
+            getattr(answer, told_partitions).append(inner)
         told.append(answer)
     return response
 
@@ -317,7 +356,6 @@ def _mirrored(api: Any, request: Any, code: ErrorCode) -> Any:
 _STRUCTS = {
     "Produce": ("TopicProduceResponse", "PartitionProduceResponse"),
     "Fetch": ("FetchableTopicResponse", "PartitionData"),
-    "Metadata": ("MetadataResponseTopic", ""),
     "ListOffsets": ("ListOffsetsTopicResponse", "ListOffsetsPartitionResponse"),
     "OffsetCommit": ("OffsetCommitResponseTopic", "OffsetCommitResponsePartition"),
     "TxnOffsetCommit": ("TxnOffsetCommitResponseTopic", "TxnOffsetCommitResponsePartition"),

@@ -196,6 +196,14 @@ def test_a_dir_that_vanished_is_not_made_again(node: Node) -> None:
     assert not node.disk.exists("/a")
 
 
+def test_a_dir_that_vanished_is_described_as_unreadable_before_anybody_noticed(node: Node) -> None:
+    node.disk.unmount("/b", leaves_folder=False)
+    infos = {info.path: info for info in node.manager.describe_dirs()}
+    assert isinstance(infos["/b"].error, FileNotFoundError)
+    assert infos["/a"].error is None
+    assert infos["/a"].total_bytes > 0
+
+
 def test_a_new_log_whose_dir_turns_out_broken_is_made_in_another(node: Node) -> None:
     node.log(0, "/b")
     node.log(1, "/c")

@@ -521,7 +521,12 @@ class LogManager:
         """For DescribeLogDirs."""
         infos = []
         for log_dir in self.dirs.values():
-            total, usable = self._disk.space(log_dir.path) if log_dir.is_online else (-1, -1)
+            total, usable, error = -1, -1, log_dir.error
+            if log_dir.is_online:
+                try:
+                    total, usable = self._disk.space(log_dir.path)
+                except OSError as unreadable:  # it is gone, and nobody has written to it since
+                    error = unreadable
             sizes = {key: log.size_bytes for key, log in log_dir.logs.items()}
-            infos.append(DirInfo(log_dir.path, log_dir.error, total, usable, sizes))
+            infos.append(DirInfo(log_dir.path, error, total, usable, sizes))
         return infos
