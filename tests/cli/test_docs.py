@@ -33,8 +33,11 @@ def blocks() -> list[Block]:
     ]
 
 
-# These do not end by themselves, or tell of a run that there was not; and what is installed is installed.
-_LEFT_OUT = re.compile(r"moldau (serve|cluster|console|pipeline run|pipeline status)|pip install|make ")
+# These do not end by themselves, or want a run, trials or dead letters that there are not (tests/spark and tests/cli
+# try them); and what is installed is installed.
+_LEFT_OUT = re.compile(
+    r"moldau (serve|cluster|console|pipeline (run|status|test|init|replay|backfill|redrive))|pip install|make "
+)
 _SPARK_SECONDS = 150
 
 
