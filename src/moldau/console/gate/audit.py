@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ log = logging.getLogger("moldau.console.audit")
 _KEPT = 1_000
 _TEXT_MAX = 200
 _SECRET = frozenset({"csrf", "password", "value", "key", "headers"})
+_SECRET_SETTING = re.compile(r"password|secret|jaas|keystore\.key|token|credential", re.IGNORECASE)
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +56,7 @@ def shown(details: Mapping[str, str]) -> dict[str, str]:
     for name, text in details.items():
         if name == "csrf":
             continue
-        if name in _SECRET:
+        if name in _SECRET or (name == "setting_value" and _SECRET_SETTING.search(details.get("setting", ""))):
             found[name] = f"({len(text)} characters)"
         else:
             found[name] = text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "…"

@@ -18,7 +18,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from moldau.console.gate.headers import NOT_KEPT, SECURITY
 from moldau.console.gate.roles import Role
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.console")
 
 _BODY_BYTES_MAX = 16 << 20
+_STRANGERS_BODY_BYTES_MAX = 64 << 10
 _FIELDS_MAX = 200
 
 
@@ -72,7 +73,7 @@ class Visit:
         text = self.query(name)
         if not text:
             return default
-        if not text.lstrip("-").isdecimal() or len(text) > 20:
+        if not text.removeprefix("-").isdecimal() or len(text) > 20:
             raise Refusal(400, f"{name} is {text[:40]!r}: write a whole number")
         return max(least, min(most, int(text)))
 
@@ -109,7 +110,8 @@ class Guarded:
         self._house = house
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        most = _BODY_BYTES_MAX if self.door.role > Role.ANYBODY else _STRANGERS_BODY_BYTES_MAX
+        request = Request(scope, _limited(receive, most))
         response = await self._answer(request)
         for name, value in SECURITY.items():
             response.headers[name] = value
@@ -171,7 +173,7 @@ class Guarded:
             raise Refusal(403, "The request came from another site.")
         visit.form = await _form(visit.request)
         token = visit.request.headers.get("x-csrf-token") or visit.form.get("csrf", "")
-        if not compare_digest(token.encode(), visit.session.csrf.encode()):
+        if not compare_digest(token.encode(errors="replace"), visit.session.csrf.encode()):
             self._note(visit, {}, "refused: token")
             raise Refusal(403, "The page is older than your session: load it again, then repeat what you did.")
         try:
@@ -211,6 +213,21 @@ def _is_own(request: Request) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
 
+def _limited(receive: Receive, most: int) -> Receive:
+    """A body is counted as it comes: who sends it in chunks does not say how long it will be."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise Refusal(413, f"At most {most >> 10:,} KiB can be sent here.")
+        return message
+
+    return counted
+
+
 async def _form(request: Request) -> Mapping[str, str]:
     """The fields of a form or of a JSON object, as texts."""
     length = request.headers.get("content-length", "0")
@@ -219,11 +236,11 @@ async def _form(request: Request) -> Mapping[str, str]:
     if request.headers.get("content-type", "").startswith("application/json"):
         try:
             found = await request.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refusal(400, f"The body is no JSON: {error}") from error
         if not isinstance(found, dict) or len(found) > _FIELDS_MAX:
             raise Refusal(400, "Send one JSON object with the fields.")
-        return {str(name): value if isinstance(value, str) else _word(value) for name, value in found.items()}
+        return {_whole(str(name)): _whole(_word(value)) for name, value in found.items()}
     form: FormData = await request.form(max_files=0, max_fields=_FIELDS_MAX, max_part_size=_BODY_BYTES_MAX)
     fields: dict[str, str] = {}
     for name, value in form.multi_items():
@@ -231,6 +248,11 @@ async def _form(request: Request) -> Mapping[str, str]:
             continue
         fields[name] = f"{fields[name]},{value}" if name in fields else value  # checkboxes of one name
     return fields
+
+
+def _whole(text: str) -> str:
+    """JSON can write halves of surrogate pairs, which nothing behind us can."""
+    return text.encode(errors="replace").decode()
 
 
 def _word(value: object) -> str:

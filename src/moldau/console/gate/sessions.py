@@ -37,26 +37,34 @@ class Sessions:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._people: OrderedDict[str, Session] = OrderedDict()
+        self._strangers: OrderedDict[str, Session] = OrderedDict()  # apart: however many come, nobody is logged out
 
     def find(self, id_: str | None) -> Session | None:
-        session = self._sessions.get(id_ or "")
+        kept = self._people if id_ in self._people else self._strangers
+        session = kept.get(id_ or "")
         if session is None:
             return None
         if self._now() - session.used_at > _IDLE_S:
-            del self._sessions[session.id]
+            del kept[session.id]
             return None
         session.used_at = self._now()
-        self._sessions.move_to_end(session.id)
+        kept.move_to_end(session.id)
         return session
+
+    def is_open(self, session: Session) -> bool:
+        """Without using it: what runs on its own keeps no session alive."""
+        return session.id in self._people or session.id in self._strangers
 
     def begin(self, person: Person) -> Session:
         """A new one, also for who had one before: an id that was known before a login is worth nothing after it."""
         session = Session(secrets.token_urlsafe(32), person, secrets.token_urlsafe(32), self._now())
-        self._sessions[session.id] = session
-        while len(self._sessions) > _SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+        kept = self._people if person.name else self._strangers
+        kept[session.id] = session
+        while len(kept) > _SESSIONS_MAX:
+            kept.popitem(last=False)
         return session
 
     def end(self, session: Session) -> None:
-        self._sessions.pop(session.id, None)
+        self._people.pop(session.id, None)
+        self._strangers.pop(session.id, None)

@@ -32,6 +32,7 @@ class Decoded:
     tree: Any  # what fields can be taken from; None if there are none
     text: str
     note: str = ""
+    has_names: bool = True  # False where fields are told apart by guessing: rules about names do not find them
 
     @property
     def has_fields(self) -> bool:
@@ -209,7 +210,7 @@ def _raw_protobuf(data: bytes) -> Decoded:
         tree = _raw_fields(data[:PARSED_BYTES_MAX], _Room(_FIELDS_MAX), 0)
     except ValueError as error:
         return replace(_text_or_hex(data), note=f"this is no Protobuf message: {error}")
-    return Decoded("protobuf", tree, pretty(tree), "no schema: fields by number")
+    return Decoded("protobuf", tree, pretty(tree), "no schema: fields by number", has_names=False)
 
 
 class _Room:

@@ -20,9 +20,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from moldau.console.messages.decoding import Decoded, pretty
+from moldau.toolkit.delays.topics import DelayTopics
 
 _HOW = ("hide", "last4", "hash")
 _HIDDEN = "•••"
+_DELAYS = DelayTopics()
+_CARRIERS = frozenset({_DELAYS.commands, _DELAYS.pending, _DELAYS.dead})  # records of any topic, in envelopes
 _SECRET = secrets.token_bytes(32)  # so that a hash can be compared with others, and not guessed
 WHOLE = Decoded("masked", None, "(masked: this console may not show it)")
 
@@ -61,6 +64,9 @@ class Masks:
 
     def of(self, topic: str, part: str) -> list[MaskRule]:
         """The rules for a part of a topic's records, and of what was retried or set aside from it."""
+        if topic in _CARRIERS:  # an envelope has all of a record in its value
+            whole = [MaskRule(topic, part, (), "hide")] if self._rules and part == "value" else []
+            return whole or [rule for rule in self._rules if rule.part == part == "header"]
         names = {topic}
         for suffix in ("-dlt", "-dlt-redriven"):
             names.add(topic.removesuffix(suffix))
@@ -69,6 +75,10 @@ class Masks:
             names.add(stem)
         return [rule for rule in self._rules if rule.part == part and any(fnmatchcase(n, rule.topics) for n in names)]
 
+    def cover(self, topic: str, other: str) -> bool:
+        """Whether nothing that is hidden in `topic` could be seen if its records were sent to `other`."""
+        return all(set(self.of(topic, part)) <= set(self.of(other, part)) for part in ("key", "value", "header"))
+
     def concern(self, topic: str) -> bool:
         return any(self.of(topic, part) for part in ("key", "value", "header"))
 
@@ -76,12 +86,15 @@ class Masks:
         rules = self.of(topic, part)
         if not rules or decoded.kind == "null":
             return decoded
-        if any(not rule.path for rule in rules) or not decoded.has_fields:
+        if any(not rule.path for rule in rules) or not decoded.has_fields or not decoded.has_names:
             return WHOLE
         tree = decoded.tree
-        for rule in rules:
-            tree = _masked(tree, rule.path, rule.how)
-        return replace(decoded, tree=tree, text=pretty(tree))
+        try:
+            for rule in rules:
+                tree = _masked(tree, rule.path, rule.how)
+            return replace(decoded, tree=tree, text=pretty(tree))
+        except RecursionError:
+            return WHOLE
 
     def header(self, topic: str, name: str, text: str) -> str:
         for rule in self.of(topic, "header"):
@@ -101,7 +114,7 @@ def _masked(tree: Any, path: tuple[str, ...], how: str) -> Any:
             else _hidden(tree, how)
         )
     if not isinstance(tree, dict):
-        return tree
+        return _hidden(tree, how)  # something else stands where the fields should be: perhaps all of them, as a text
     head, rest = path[0], path[1:]
     return {name: _masked(each, rest, how) if head in ("*", str(name)) else each for name, each in tree.items()}
 

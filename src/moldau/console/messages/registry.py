@@ -21,6 +21,16 @@ _KEPT = 2_000
 _MISSING_S = 30.0  # so long an id that nobody knew is not asked for again
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Nobody is followed: the login goes to the registry we were told, and to no other address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
 class RegistryTrouble(Exception):
     """The registry does not answer, or not as one."""
 
@@ -65,14 +75,16 @@ class RegistryReader:
 
     def _fetch_schema(self, schema_id: int) -> Schema | None:
         answer = self.get(f"/schemas/ids/{schema_id}")
-        return Schema(str(answer["schema"]), answer.get("schemaType", "AVRO")) if isinstance(answer, dict) else None
+        if not isinstance(answer, dict) or "schema" not in answer:
+            return None
+        return Schema(str(answer["schema"]), answer.get("schemaType", "AVRO"))
 
     def _fetch_descriptor(self, schema_id: int) -> bytes | None:
         answer = self.get(f"/schemas/ids/{schema_id}?format=serialized")
         if not isinstance(answer, dict):
             return None
         try:
-            return base64.b64decode(str(answer["schema"]), validate=True)
+            return base64.b64decode(str(answer.get("schema", "")), validate=True) or None
         except (binascii.Error, ValueError):
             return None
 
@@ -99,7 +111,7 @@ class RegistryReader:
         """None if there is no such thing."""
         request = urllib.request.Request(self.url + path, headers=self._headers)  # noqa: S310  http(s), checked above
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  http(s), checked above
+            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
                 return json.loads(answer.read(_ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             with error:

@@ -17,6 +17,7 @@ _HIDDEN = {
     *range(0x7F, 0xA0),
     *(code for code in range(0x20) if chr(code) not in "\n\t"),
     *range(0xE0000, 0xE0080),
+    *range(0xD800, 0xE000),  # halves of pairs, which JSON can write and UTF-8 cannot
 }
 _SPELLED = {code: f"⟨U+{code:04X}⟩" for code in _HIDDEN}
 

@@ -50,7 +50,7 @@ def group_of(visit: Visit, name: str) -> Group:
 
 
 def whole(text: str, what: str, least: int, most: int) -> int:
-    if not text.strip().lstrip("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+    if not text.strip().removeprefix("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
         raise Refusal(400, f"{what} is {text[:40]!r}: write a whole number from {least:,} to {most:,}.")
     return int(text)
 

@@ -12,8 +12,9 @@ from moldau.console.cluster.model import Topic
 from moldau.console.gate.guard import Refusal, Visit
 from moldau.console.house import House
 from moldau.console.messages import reading
+from moldau.console.messages.masking import Masks
 from moldau.console.messages.reading import Budget, Placed
-from moldau.console.messages.records import Lens, Record
+from moldau.console.messages.records import Lens, Record, header_text
 from moldau.console.messages.text import one_line
 from moldau.console.screens import common
 from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
@@ -64,9 +65,8 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
     lens = Lens(topic, house.masks, house.registry)
 
     def accept(message: Any) -> LetterRow:
-        letter = Letter(
-            topic, message.partition(), message.offset(), message.timestamp()[1], None, None, headers_of(message)
-        )
+        headers = [(name, _masked(house.masks, topic, name, value)) for name, value in headers_of(message)]
+        letter = Letter(topic, message.partition(), message.offset(), message.timestamp()[1], None, None, headers)
         origin = letter.origin
         value = Record(message, lens).row().value
         return LetterRow(
@@ -92,6 +92,13 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
     for row in page.records:
         row.was_sent_back = row.id in done
     return page.records, page.older is not None
+
+
+def _masked(masks: Masks, topic: str, name: str, value: Any) -> Any:
+    """A header as it is, unless a rule hides it: an error often quotes the value it is about."""
+    text = header_text(value)
+    shown = masks.header(topic, name, text)
+    return value if shown == text else shown.encode(errors="replace")
 
 
 def _sent_back(house: House, topic: str) -> set[str]:
@@ -158,6 +165,8 @@ async def redrive_letters(visit: Visit) -> Response:
     to = form.get("to", "").strip() or None
     if to is not None and to not in house.snapshot.topics:
         raise Refusal(404, f"There is no topic {to}.")
+    if to is not None and not house.masks.cover(topic.name, to):
+        raise Refusal(403, f"{topic.name} has masked fields which {to} would show: letters can only go back.")
     rate = common.whole(form["rate"], "The rate", 1, _RATE_MAX) if form.get("rate", "").strip() else None
     choose = _choice(form)
     if form.get("what") == "all":

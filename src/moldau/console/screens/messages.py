@@ -28,8 +28,11 @@ _ROWS = 50
 _ROWS_MAX = 500
 _FILE_ROWS_MAX = 50_000
 _SHOWN_CHARACTERS = 200_000
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _STARTS = ("newest", "oldest", "offset", "time", "before", "after")
 _FILE_BUDGET = Budget(rows=2_000_000, seconds=60.0, bytes=2 << 30)
+_KEPT_BYTES_MAX = 32 << 20
+_FILE_BYTES_MAX = 256 << 20
 _VALUE_BYTES_MAX = 8 << 20
 
 
@@ -183,19 +186,34 @@ async def api_messages(visit: Visit) -> Response:
     lens = _lens(visit, wanted)
     matches = filters.parse(wanted.filter)
 
-    def accept(message: Any) -> Record | None:
-        record = Record(message, lens)
-        return record if matches is None or matches(record) else None
+    def answer() -> str:
+        page = read(visit.house.client, wanted, _kept(lens, matches), Budget())
+        body = {
+            "records": [record.plain() for record in page.records],
+            "older": wanted.link(start="before", at=_text(page.older)) if page.older is not None else None,
+            "newer": wanted.link(start="after", at=_text(page.newer)) if page.newer is not None else None,
+            "scanned": page.spent.rows,
+            "is_cut": page.is_cut,
+        }
+        return json.dumps(body, default=str)
 
-    page = await visit.house.ask(read, visit.house.client, wanted, accept, Budget())
-    body = {
-        "records": [record.plain() for record in page.records],
-        "older": wanted.link(start="before", at=_text(page.older)) if page.older is not None else None,
-        "newer": wanted.link(start="after", at=_text(page.newer)) if page.newer is not None else None,
-        "scanned": page.spent.rows,
-        "is_cut": page.is_cut,
-    }
-    return Response(json.dumps(body, default=str), media_type="application/json")
+    return Response(await visit.house.ask(answer), media_type="application/json")
+
+
+def _kept(lens: Lens, matches: filters.Filter | None, most: int = _KEPT_BYTES_MAX) -> Any:
+    """What a reader calls for each message: those that are wanted whole, as long as they fit into memory."""
+    kept = 0
+
+    def accept(message: Any) -> Record | None:
+        nonlocal kept
+        if matches is not None and not matches(Record(message, lens)):
+            return None
+        kept += len(message)
+        if kept > most:
+            raise Refusal(413, f"That is more than {most >> 20} MiB at once: ask for fewer rows, or filter them.")
+        return Record(message, lens)  # a fresh one: what the filter decoded is not kept
+
+    return accept
 
 
 # ---- one of them ----------------------------------------------------------------------------------------------------
@@ -270,7 +288,7 @@ async def tail(visit: Visit) -> Response:
         said = ""
         pending: Any = first
         try:
-            while not house.stopping.is_set():
+            while not house.stopping.is_set() and house.sessions.is_open(visit.session):
                 rows, skipped, trouble = pending
                 if rows or skipped or trouble != said:
                     said = trouble
@@ -343,12 +361,9 @@ async def download(visit: Visit) -> Response:
     lens = _lens(visit, wanted)
     matches = filters.parse(wanted.filter)
 
-    def accept(message: Any) -> Record | None:
-        record = Record(message, lens)
-        return record if matches is None or matches(record) else None
-
     page = await visit.house.ask(
-        lambda: read(visit.house.client, wanted, accept, _FILE_BUDGET, limit), timeout_s=_FILE_BUDGET.seconds + 15
+        lambda: read(visit.house.client, wanted, _kept(lens, matches, _FILE_BYTES_MAX), _FILE_BUDGET, limit),
+        timeout_s=_FILE_BUDGET.seconds + 15,
     )
     lines = _csv_lines(page.records) if form == "csv" else _json_lines(page.records)
     headers = {"content-disposition": f'attachment; filename="{topic.name}.{form}"'}
@@ -356,25 +371,32 @@ async def download(visit: Visit) -> Response:
     return StreamingResponse(lines, media_type=kind, headers=headers)
 
 
-def _json_lines(records: list[Record]) -> Iterator[str]:
+def _json_lines(records: list[Record]) -> Iterator[bytes]:
     for record in records:
-        yield json.dumps(record.plain(), ensure_ascii=False, default=str) + "\n"
+        line = json.dumps(record.plain(), ensure_ascii=False, default=str) + "\n"
+        yield line.encode(errors="backslashreplace")  # halves of surrogate pairs, as JSON writes them
 
 
-def _csv_lines(records: list[Record]) -> Iterator[str]:
+def _csv_lines(records: list[Record]) -> Iterator[bytes]:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(["partition", "offset", "timestamp", "key", "value", "headers"])
     for record in records:
-        at = datetime.fromtimestamp(record.timestamp_ms / 1_000, UTC).isoformat() if record.timestamp_ms >= 0 else ""
         headers = json.dumps(dict(record.headers), ensure_ascii=False)
         cells = [_cell(record.key), _cell(record.value), headers]
         # A cell that begins like a formula would be run by a spreadsheet.
-        safe = [f"'{cell}" if cell[:1] in "=+-@\t\r" and not _is_number(cell) else cell for cell in cells]
-        writer.writerow([record.partition, record.offset, at, *safe])
-        yield out.getvalue()
+        safe = [f"'{cell}" if cell.startswith(_FORMULA) and not _is_number(cell) else cell for cell in cells]
+        writer.writerow([record.partition, record.offset, _time(record.timestamp_ms), *safe])
+        yield out.getvalue().encode(errors="backslashreplace")
         out.seek(0)
         out.truncate()
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1_000, UTC).isoformat() if ms >= 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return str(ms)  # producers may write any number
 
 
 def _cell(decoded: Decoded) -> str:

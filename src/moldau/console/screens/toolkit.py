@@ -140,7 +140,7 @@ def _step(message: Any) -> TraceStep | None:
     try:
         told = json.loads(message.value() or b"")
         at_ms, event = int(told.pop("at_ms")), str(told.pop("event"))
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):
         return None  # not one of ours
     topic, index, offset = told.pop("topic", ""), told.pop("partition", None), told.pop("offset", None)
     where = str(topic) + (f"-{index} @ {offset}" if index is not None else "")
