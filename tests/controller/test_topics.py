@@ -345,6 +345,21 @@ def test_a_name_and_its_id_are_the_same_topic_twice(world: World) -> None:
     assert answer.error_message == "The provided topic name maps to an ID that was already supplied."
 
 
+def test_named_twice_a_topic_does_not_show_whether_it_exists(world: World) -> None:
+    world.create("there")
+    result = _delete(world, *(State(name) for name in ("there", "nowhere", "there", "nowhere")))
+    assert result.records == []
+    told = [(each.name, each.error_code, each.error_message) for each in result.response.responses]
+    assert told == [(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in ("there", "nowhere")]
+
+
+def test_a_name_twice_and_its_id_deletes_nothing(world: World) -> None:
+    topic_id = world.create("a").topic_id
+    result = _delete(world, State("a"), State("a"), State(topic_id=topic_id))
+    assert result.records == []
+    assert {each.error_code for each in result.response.responses} == {ErrorCode.INVALID_REQUEST}
+
+
 def test_deletion_can_be_switched_off(world: World) -> None:
     world.create("a")
     world.base = replace(world.base, delete_topic_enable=False)

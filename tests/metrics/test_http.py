@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -110,6 +111,31 @@ def test_not_more_than_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     refused, answer = asyncio.run(run())
     assert refused == b""
     assert status(answer) == HTTPStatus.OK
+
+
+async def large(headers: Mapping[str, str]) -> HttpAnswer:
+    return HttpAnswer(bytes(16 * 1024 * 1024))
+
+
+def test_who_does_not_read_his_answer_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(http, "_ANSWER_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http, "_FLUSH_SECONDS_MAX", 0.1)
+
+    async def run() -> bytes:
+        endpoint = HttpEndpoint({"/hello": hello, "/large": large})
+        await endpoint.start("127.0.0.1", 0)
+        with socket.create_connection((endpoint.host, endpoint.port)) as lazy:
+            lazy.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            assert await asyncio.to_thread(lazy.recv, 1)  # he has his place
+            answer = b""
+            async with asyncio.timeout(10):
+                while not answer:
+                    answer = await ask(endpoint, b"GET /hello HTTP/1.1\r\n\r\n")
+        await endpoint.stop()
+        return answer
+
+    assert status(asyncio.run(run())) == HTTPStatus.OK
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -339,38 +339,55 @@ def delete_topics(
     response = m.DeleteTopicsResponse()
     asked = [(state.name, state.topic_id) for state in request.topics]
     asked += [(name, ZERO_UUID) for name in request.topic_names]
+    times = Counter(asked)
     found: dict[bytes, list[tuple[str | None, bytes]]] = {}
     topics: dict[bytes, TopicImage] = {}
-    for name, topic_id in asked:
+    for mention, count in times.items():
         try:
-            topic = _topic_to_delete(image, name, topic_id, context)
+            _check_mention(*mention, context)
         except ApiError as error:
-            response.responses.append(_deletion(name, topic_id, error))
+            response.responses += [_deletion(*mention, error)] * count
             continue
+        try:
+            topic = _topic_to_delete(image, *mention)
+        except ApiError as error:
+            # Said twice, it is answered alike whether it exists or not: not everybody may know.
+            response.responses.append(_deletion(*mention, error if count == 1 else _said_twice(*mention)))
+            continue
+        if count > 1:
+            response.responses.append(_deletion(*mention, _said_twice(*mention)))
         topics[topic.topic_id] = topic
-        found.setdefault(topic.topic_id, []).append((name, topic_id))
+        found.setdefault(topic.topic_id, []).append(mention)
     records: list[Message] = []
     for topic_id, mentions in found.items():
+        once = [mention for mention in mentions if times[mention] == 1]
+        if not once:
+            continue
         topic = topics[topic_id]
         try:
-            _check_mentioned_once(mentions)
+            if len(mentions) > 1:
+                message = "The provided topic name maps to an ID that was already supplied."
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
             context.charge_partitions(len(topic.partitions))
         except ApiError as error:
             name = next((name for name, _ in mentions if name is not None), None)
-            response.responses.append(_deletion(name, mentions[0][1], error))
+            response.responses.append(_deletion(name, once[0][1], error))
             continue
         records.append(m.RemoveTopicRecord(topic_id))
         response.responses.append(_deletion(topic.name, topic_id, None))
     return ControllerResult(response, records)
 
 
-def _topic_to_delete(image: ClusterImage, name: str | None, topic_id: bytes, context: ControllerContext) -> TopicImage:
+def _check_mention(name: str | None, topic_id: bytes, context: ControllerContext) -> None:
     if not context.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED)
     if name is None and topic_id == ZERO_UUID:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if name is not None and topic_id != ZERO_UUID:
         raise ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+
+
+def _topic_to_delete(image: ClusterImage, name: str | None, topic_id: bytes) -> TopicImage:
     if name is None:
         topic = image.topic_by_id(topic_id)
         if topic is None:
@@ -382,17 +399,8 @@ def _topic_to_delete(image: ClusterImage, name: str | None, topic_id: bytes, con
     return topic
 
 
-def _check_mentioned_once(mentions: list[tuple[str | None, bytes]]) -> None:
-    if len(mentions) == 1:
-        return
-    names = sum(name is not None for name, _ in mentions)
-    if names == len(mentions):
-        message = "Duplicate topic name."
-    elif names == 0:
-        message = "Duplicate topic id."
-    else:
-        message = "The provided topic name maps to an ID that was already supplied."
-    raise ApiError(ErrorCode.INVALID_REQUEST, message)
+def _said_twice(name: str | None, _topic_id: bytes) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
 
 
 def _deletion(name: str | None, topic_id: bytes, error: ApiError | None) -> m.DeleteTopicsResponse.DeletableTopicResult:

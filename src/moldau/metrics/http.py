@@ -7,7 +7,6 @@ his answer. It is no place for anything but looking: there is no method that cha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -18,6 +17,7 @@ _CONNECTIONS_MAX = 32
 _REQUEST_BYTES_MAX = 16 * 1024
 _REQUEST_SECONDS_MAX = 5.0
 _ANSWER_SECONDS_MAX = 30.0
+_FLUSH_SECONDS_MAX = 10.0
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -76,8 +76,11 @@ class HttpEndpoint:
             pass  # whoever it was has gone, sends too much, or nothing
         finally:
             writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+            try:
+                async with asyncio.timeout(_FLUSH_SECONDS_MAX):
+                    await writer.wait_closed()
+            except (OSError, asyncio.CancelledError):
+                writer.transport.abort()  # who does not read his answer must not keep the place of others
 
     async def _answer(self, head: bytes) -> tuple[bool, HttpAnswer]:
         first, *rest = head.decode("latin-1").split("\r\n")
@@ -95,7 +98,7 @@ class HttpEndpoint:
         try:
             return method == "HEAD", await page(headers)
         except Exception:
-            _log.exception("%s failed", target)
+            _log.exception("%r failed", target)
             return method == "HEAD", _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
