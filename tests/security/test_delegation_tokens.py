@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from moldau.client.connection import Connection
 from moldau.client.sasl import AuthenticationFailed
+from moldau.client.settings import parse_client_settings
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.delegation_tokens import (
     TokenRules,
@@ -21,6 +23,8 @@ from moldau.controller.delegation_tokens import (
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.seams.randomness import SeededRandom
+from moldau.testing import Broker
+from moldau.testing.ports import free_ports
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.security.secured import Secured
@@ -131,3 +135,36 @@ def test_nobody_anonymous_gets_a_token(secured: Secured, listener: str) -> None:
         ):
             refused: Any = connection.call(cast("Any", request), cast("Any", answer))
             assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_a_controller_gives_nobody_the_token_of_another(protocol: str) -> None:
+    """Brokers forward what they have looked at; a client that asks a controller itself has not been looked at."""
+    (port,) = free_ports(1)
+    plain = 'PlainLoginModule required username="node" password="n" user_node="n" user_eve="e";'
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:{protocol}",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": plain,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node;User:ANONYMOUS",
+        "delegation.token.secret.key": "the key of tokens",
+    }
+    login = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": protocol}
+    if protocol != "PLAINTEXT":
+        login |= {"sasl.mechanism": "PLAIN", "sasl.username": "eve", "sasl.password": "e"}
+    ask = m.CreateDelegationTokenRequest("User", "node", max_lifetime_ms=-1)
+    with Broker(settings), Connection("127.0.0.1", port, parse_client_settings(login)) as connection:
+        refused = connection.call(ask, m.CreateDelegationTokenResponse)
+    expected = {
+        "PLAINTEXT": ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        "SASL_PLAINTEXT": ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+    assert refused.error_code == expected[protocol]
+    assert not refused.hmac

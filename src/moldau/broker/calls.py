@@ -26,6 +26,8 @@ class Session:
     client_address: str = ""
     listener_name: str = ""
     security_protocol: str = PLAINTEXT
+    is_forwarded: bool = False
+    """It stands for a client of another broker (Envelope), and that broker has looked at the connection."""
     sasl: SaslAuthenticator | None = None
     """How far it is with proving who it is; None on listeners without SASL."""
     login_deadline: TimerHandle | None = None

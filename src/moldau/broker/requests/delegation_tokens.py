@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 def is_allowed(call: Call) -> bool:
     """Whether this connection may ask about tokens. A forwarded one was looked at by the broker it came to."""
     session = call.session
-    if session.principal.token_authenticated or session.security_protocol == "PLAINTEXT":
+    if session.principal.token_authenticated:
+        return False
+    if session.is_forwarded:
+        return True
+    if session.security_protocol == "PLAINTEXT":
         return False
     return session.security_protocol != "SSL" or session.principal != ANONYMOUS
 

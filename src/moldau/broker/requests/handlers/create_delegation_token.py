@@ -1,6 +1,7 @@
 """CreateDelegationToken (key 38), versions 1-3. A token for the client, or from version 3 on for somebody else.
 
-The broker looks whether the connection may ask, the active controller makes the token.
+The broker looks whether the connection may ask, the active controller makes the token. Who connects to a controller is
+looked at there: only what came in an Envelope has been looked at before.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ async def handle(broker: Needs, call: Call, request: m.CreateDelegationTokenRequ
         command = partial(create_delegation_token, rules=rules_for(broker, call))
         return await broker.controller.submit(command, request)
 
-    if broker.is_controller_listener(call.connection.listener_name):
-        return await submit()
     requester = str(call.principal)
     owner = requester
     if request.owner_principal_name:
@@ -36,6 +35,8 @@ async def handle(broker: Needs, call: Call, request: m.CreateDelegationTokenRequ
         return created_nothing(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, owner, requester)
     if owner != requester and not may(broker, call, Operation.CREATE_TOKENS, AclResource.USER)(owner):
         return created_nothing(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, requester)
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await submit()
     response = cast("m.CreateDelegationTokenResponse", await carry_out_rest(broker, call, submit, request))
     if not response.error_code:
         target = f"token {response.token_id} of {owner}"

@@ -36,7 +36,7 @@ class _Client:
     def __init__(self, outer: Call, host: str, principal: Principal) -> None:
         self._outer = outer.connection
         self.peer_host = host
-        self.context = replace(outer.session, principal=principal, client_address=host)
+        self.context = replace(outer.session, principal=principal, client_address=host, is_forwarded=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)

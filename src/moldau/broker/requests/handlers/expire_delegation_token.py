@@ -24,11 +24,11 @@ async def handle(broker: Needs, call: Call, request: m.ExpireDelegationTokenRequ
         command = partial(expire_delegation_token, rules=rules_for(broker, call))
         return await broker.controller.submit(command, request)
 
-    if broker.is_controller_listener(call.connection.listener_name):
-        return await submit()
     if not is_allowed(call):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return m.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NEVER)
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await submit()
     response = cast("m.ExpireDelegationTokenResponse", await carry_out_rest(broker, call, submit, request))
     if not response.error_code:
         address = call.session.client_address
