@@ -146,6 +146,15 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(names) for names in rules._remembered.values()) <= 10
 
 
+def test_who_asks_nothing_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session looks up its principal and address before it names a topic, and addresses are many."""
+    monkeypatch.setattr(authorizer, "REMEMBERED_MAX", 10)
+    rules = Authorizer()
+    for number in range(100):
+        rules.known(ANN, f"fe80::{number:x}", Operation.READ, TOPIC)
+    assert len(rules._remembered) <= 10
+
+
 def test_operations_as_bits() -> None:
     rules = Authorizer()
     rules.follow(acls(allow("a"), allow("a", Operation.ALTER_CONFIGS)))

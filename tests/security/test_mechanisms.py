@@ -249,3 +249,11 @@ def test_secrets_are_not_shown() -> None:
     shown = repr([user, user.keys, Credentials("PLAIN", "alice", "alice-secret"), PlainServer(USERS)])
     assert "alice-secret" not in shown
     assert repr(user.keys.salt) not in shown
+
+
+def test_a_scram_message_of_any_length_is_neither_read_nor_kept() -> None:
+    """Before the second message nobody has proved anything, and the first one is kept until then."""
+    assert server().step(b"n,,n=alice,r=" + b"x" * 10_000, 0).identity is None
+    with pytest.raises(AuthenticationFailed) as refused:
+        server().step(b"n,,n=alice,r=" + b"x" * 100_000, 0)
+    assert "too long" in refused.value.detail

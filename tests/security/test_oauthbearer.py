@@ -117,6 +117,14 @@ def test_what_is_no_message_is_refused(verifier: TokenVerifier, message: bytes) 
         OAuthBearerServer(verifier).step(message, now_ms())
 
 
+def test_a_message_longer_than_any_token_is_not_read(issuer: Issuer, verifier: TokenVerifier) -> None:
+    """Reading half a megabyte takes a fifth of a second of everybody's time, and this client is nobody yet."""
+    more = "a=b\x01" * 20_000
+    with pytest.raises(AuthenticationFailed) as refused:
+        OAuthBearerServer(verifier).step(f"n,,\x01{more}auth=Bearer {issuer.token()}\x01\x01".encode(), now_ms())
+    assert "too long" in refused.value.detail
+
+
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_librdkafka(secured: Secured, protocol: str) -> None:
     def token(_: str) -> tuple[str, float]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from moldau.broker.quotas.clients import ClientQuotas
     from moldau.seams import Clock
 
+_WAIT_MS_MAX = (1 << 31) - 1  # what an answer can say; a tiny limit and a large request would make it endless
+
 
 class Meter:
     """`settle` comes last, with the answer: it says for how long the client should be silent, and sees to it."""
@@ -64,6 +66,7 @@ class Meter:
 
     def _silence(self, call: Call, waits_ms: float, now_ms: float) -> None:
         if waits_ms >= 1:
+            waits_ms = min(waits_ms, _WAIT_MS_MAX)
             self._silent_until_ms = max(self._silent_until_ms, now_ms + waits_ms)
             if not self._is_forwarded:
                 call.connection.mute_until(self._silent_until_ms)

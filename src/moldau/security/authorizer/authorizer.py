@@ -73,14 +73,19 @@ class Authorizer:
         question = (principal, host, operation, kind)
         known = self._remembered.get(question)
         if known is None:
+            self._count()
             known = self._remembered[question] = Known(partial(self._decide, str(principal), host, operation, kind))
         return known
 
     def _decide(self, principal: str, host: str, operation: int, kind: int, name: str) -> bool:
+        self._count()
+        return principal in self._super_users or self._rules.allows(principal, host, operation, kind, name)
+
+    def _count(self) -> None:
+        """Something more is remembered: an answer, or that somebody asks at all."""
         self._size += 1
         if self._size > REMEMBERED_MAX:
             self._forget()
-        return principal in self._super_users or self._rules.allows(principal, host, operation, kind, name)
 
     def allows(self, principal: Principal, host: str, operation: int, kind: int, name: str) -> bool:
         return self.known(principal, host, operation, kind)[name]

@@ -13,6 +13,7 @@ from moldau.security.bearer_tokens import Bearer, InvalidToken
 from moldau.security.principal import Principal
 from moldau.security.sasl.mechanism import AuthenticationFailed, Identity, Step
 
+MESSAGE_BYTES_MAX = 72 * 1024  # a token of the longest kind, and a little more
 _SASL_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _FIRST = re.compile(rf"n,(?:a=({_SASL_NAME}))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
 _AUTH = re.compile(r"\w+ +([-_~+/.a-zA-Z0-9]+=*)")
@@ -35,6 +36,8 @@ class OAuthBearerServer:
             if token != _ACKNOWLEDGED:
                 raise AuthenticationFailed(detail="it went on after its token was refused")
             raise AuthenticationFailed(_REFUSAL.decode(), detail=self._refused)
+        if len(token) > MESSAGE_BYTES_MAX:
+            raise AuthenticationFailed(detail="the OAUTHBEARER message is too long")
         text = token.decode("utf-8", "replace")
         found = _FIRST.fullmatch(text)
         if found is None:

@@ -21,6 +21,7 @@ from moldau.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, Authent
 
 HASHES: Mapping[str, str] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+MESSAGE_BYTES_MAX = 16 * 1024  # nobody has proved anything yet: reading and keeping more is too much to ask
 _SASL_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _EXTENSIONS = r"((?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*)"
@@ -82,6 +83,8 @@ class ScramServer:
         self._first: _FirstSeen | None = None
 
     def step(self, token: bytes, now_ms: int) -> Step:
+        if len(token) > MESSAGE_BYTES_MAX:
+            raise AuthenticationFailed(detail="the SCRAM message is too long")
         text = token.decode("utf-8", "replace")
         if self._first is None:
             return self._answer_first(text, now_ms)
