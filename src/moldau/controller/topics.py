@@ -365,9 +365,7 @@ def delete_topics(
             continue
         topic = topics[topic_id]
         try:
-            if len(mentions) > 1:
-                message = "The provided topic name maps to an ID that was already supplied."
-                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            _check_mentioned_once(mentions)
             context.charge_partitions(len(topic.partitions))
         except ApiError as error:
             name = next((name for name, _ in mentions if name is not None), None)
@@ -397,6 +395,12 @@ def _topic_to_delete(image: ClusterImage, name: str | None, topic_id: bytes) -> 
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.meaning)
     return topic
+
+
+def _check_mentioned_once(mentions: list[tuple[str | None, bytes]]) -> None:
+    if len(mentions) > 1:
+        message = "The provided topic name maps to an ID that was already supplied."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _said_twice(name: str | None, _topic_id: bytes) -> ApiError:
