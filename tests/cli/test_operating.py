@@ -15,7 +15,8 @@ from tests.support.clients import CONFLUENT, Sent, fresh, wait_for
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    copies = dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), 2)
+    factors = ("default", "offsets.topic", "transaction.state.log")
+    copies = dict.fromkeys((f"{each}.replication.factor" for each in factors), 2)
     with Cluster(3, {**copies, "transaction.state.log.min.isr": 1}) as running:  # so that one can be drained
         yield running
 

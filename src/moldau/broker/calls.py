@@ -113,11 +113,16 @@ class Call:
         return 0 if self.meter is None else self.meter.settle(self)
 
     def respond(self, response: Message) -> None:
+        self.judge(response)
+        self.respond_payload([encode(response, self.version)])
+
+    def judge(self, response: Message) -> None:
+        """Before an answer is encoded, here or by a thread: count its errors, and tell the client how long to be
+        silent."""
         if self.times is not None:
             self.times.count_errors(response)
         if self.meter is not None:
             self.meter.settle(self, response)
-        self.respond_payload([encode(response, self.version)])
 
     def respond_payload(self, body: Payload) -> None:
         """Answer with a body that is already bytes."""

@@ -204,6 +204,7 @@ class Dispatcher:
 
     async def _respond_at_length(self, call: Call, response: Message) -> None:
         broker = self._broker
+        call.judge(response)
         async with broker.long_look:
             body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
         if call.times is not None:
