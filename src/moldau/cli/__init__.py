@@ -38,7 +38,9 @@ def run(arguments: list[str]) -> int:
             return _leave_output()
         if is_debug or os.environ.get("MOLDAU_DEBUG"):
             raise
-        reason = str(error) or "no reason given"
+        from moldau.cli.harmless import harmless
+
+        reason = harmless(str(error)) or "no reason given"
         print(f"moldau: {type(error).__name__}: {reason} ({_DEBUG} shows where)", file=sys.stderr)
         return 1
     return status

@@ -72,6 +72,7 @@ def write(name: str, settings: dict[str, str]) -> None:
     text = "".join(f"{_escaped(key, is_key=True)}={_escaped(value)}\n" for key, value in settings.items())
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="latin-1") as opened:
+        os.fchmod(handle, 0o600)  # also one that was copied here and everybody could read
         opened.write(text)
 
 

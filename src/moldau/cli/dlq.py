@@ -9,6 +9,7 @@ import typer
 
 from moldau.cli.failure import fail, misused
 from moldau.cli.frame import Commands, Target
+from moldau.cli.harmless import harmless, harmless_cell
 
 if TYPE_CHECKING:
     from moldau.toolkit.dead_letters import Letter
@@ -38,7 +39,7 @@ def list_letters(target: Target, topic: Topic) -> None:
     back = sum(letter.id in done for letter in found)
     typer.echo(f"{_name(topic)}: {len(found)} letters, {back} of them sent back")
     for reason in by_reason(found):
-        typer.echo(f"{reason.count:>8}  {reason.name}: {reason.example.error[:120]}")
+        typer.echo(harmless_cell(f"{reason.count:>8}  {reason.name}: {reason.example.error[:120]}"))
         typer.echo(f"          moldau dlq show {_name(topic)} {reason.example.partition}:{reason.example.offset}")
 
 
@@ -68,17 +69,17 @@ def _print(letter: Letter) -> None:
     from moldau.toolkit import letters
 
     origin = letter.origin
-    typer.echo(f"id        {letter.id}")
-    typer.echo(f"from      {origin.topic}, partition {origin.partition}, offset {origin.offset}")
-    typer.echo(f"group     {letter.group or '-'}")
+    typer.echo(harmless_cell(f"id        {letter.id}"))
+    typer.echo(harmless_cell(f"from      {origin.topic}, partition {origin.partition}, offset {origin.offset}"))
+    typer.echo(harmless_cell(f"group     {letter.group or '-'}"))
     typer.echo(f"attempts  {letter.attempts}")
-    typer.echo(f"error     {letter.reason}: {letter.error}")
+    typer.echo(harmless(f"error     {letter.reason}: {letter.error}"))
     typer.echo(f"key       {letter.key!r}")
     typer.echo(f"value     {letter.value!r}")
     for name, value in letters.foreign(letter.headers):
-        typer.echo(f"header    {name}: {value!r}")
+        typer.echo(harmless_cell(f"header    {name}: {value!r}"))
     if letter.stacktrace:
-        typer.echo(letter.stacktrace)
+        typer.echo(harmless(letter.stacktrace))
 
 
 @app.command()

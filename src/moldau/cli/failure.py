@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import typer
 
+from moldau.cli.harmless import harmless
+
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
@@ -36,7 +38,7 @@ class Explained(NamedTuple):
 
 
 def fail(message: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
-    typer.echo(f"moldau: {message}", err=True)
+    typer.echo(f"moldau: {harmless(message)}", err=True)
     raise typer.Exit(code)
 
 
@@ -47,7 +49,7 @@ def misused(message: str) -> NoReturn:
 
 def tell(message: str) -> None:
     """A word to people, beside the output."""
-    typer.echo(f"moldau: {message}", err=True)
+    typer.echo(f"moldau: {harmless(message)}", err=True)
 
 
 def no_broker(bootstrap_servers: str, why: str = "") -> Explained:

@@ -86,6 +86,8 @@ def read_plan(file: Path) -> Plan:
                 plan[row[0].strip(), int(row[1])] = int(row[2])
     except OSError as error:
         misused(f"cannot read {file}: {error.strerror}")
+    except (UnicodeDecodeError, csv.Error) as error:
+        misused(f"{file} is no plan ({error}): write lines of topic,partition,offset")
     return plan
 
 

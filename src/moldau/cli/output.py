@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from moldau.cli.failure import misused
+from moldau.cli.harmless import harmless, harmless_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,7 @@ class Output:
             self._json(list(rows) if document is None else document)
         elif self.template is not None:
             for row in rows:
-                self.line(formatted(self.template, row))
+                typer.echo(formatted(self.template, row))
         else:
             if title:
                 self.line(title)
@@ -78,15 +79,15 @@ class Output:
         if self.as_json:
             self.line(json.dumps(row, default=str))
         elif self.template is not None:
-            self.line(formatted(self.template, row))
+            typer.echo(formatted(self.template, row))
         else:
             self.line(what)
 
     def line(self, text: str) -> None:
         if self._console is not None:
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(harmless(text), markup=False, highlight=False)
         else:
-            typer.echo(text)
+            typer.echo(harmless(text))
 
     def _json(self, document: Any) -> None:
         self.line(
@@ -143,8 +144,8 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return " ".join(map(shown, value)) or "-"
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={shown(each)}" for key, each in value.items()) or "-"
-    return str(value)
+        return ",".join(f"{harmless_cell(str(key))}={shown(each)}" for key, each in value.items()) or "-"
+    return harmless_cell(str(value))
 
 
 def plain_table(rows: Sequence[Row]) -> list[str]:
@@ -165,6 +166,7 @@ def plain_table(rows: Sequence[Row]) -> list[str]:
 
 def formatted(template: str, row: Row) -> str:
     """`{name}` becomes the row's value; a name it does not have is refused with those it has."""
+    is_seen = sys.stdout.isatty()
 
     def replace(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -172,9 +174,9 @@ def formatted(template: str, row: Row) -> str:
         if found[1] not in row:
             misused(f"--format: there is no {{{found[1]}}}; there are {', '.join(f'{{{name}}}' for name in row)}")
         value = row[found[1]]
-        return (
-            value if isinstance(value, str) else json.dumps(value, default=str) if _is_nested(value) else shown(value)
-        )
+        if isinstance(value, str):
+            return harmless(value) if is_seen else value
+        return json.dumps(value, default=str) if _is_nested(value) else shown(value)
 
     return _FIELD.sub(replace, template)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.common import fail
+from moldau.cli.harmless import harmless_cell
 from moldau.cli.pipeline import Bootstrap, Environment, Settings, Target, _fail_with, _load, app, run_pipeline
 
 From = Annotated[str, typer.Option("--from", metavar="TIME", help="Such as 2026-11-15T12:00:00Z, or earliest.")]
@@ -123,7 +124,7 @@ def redrive(
     for topic, count in sorted(done.sent.items()):
         typer.echo(f"{count:,} {verb} to {topic}")
     for told, count in done.reasons.most_common(10):
-        typer.echo(f"  {count:,} {told[:200]}")
+        typer.echo(f"  {count:,} {harmless_cell(told[:200])}")
     if done.left_out:
         typer.echo(f"{done.left_out:,} left out: of others, with another reason, or without an origin")
     if not done.sent and not done.left_out:

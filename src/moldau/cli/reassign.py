@@ -74,6 +74,8 @@ def plan(
     ] = None,
 ) -> None:
     """Spread partitions over brokers, moving little. Changes nothing; `reassign run FILE` carries it out."""
+    if rollback is not None and (rollback.exists() or rollback == file):
+        misused(f"--rollback {rollback} would be overwritten, and may be the only way back: choose another file")
     with target.admin() as admin:
         chosen, racks = _alive(admin, _brokers(brokers) if brokers else None)
         before = current_placement(admin, topics or None)

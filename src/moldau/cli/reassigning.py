@@ -134,7 +134,7 @@ def read_plan(file: Path) -> Placement:
         plan = {(str(row["topic"]), int(row["partition"])): [int(each) for each in row["replicas"]] for row in rows}
     except OSError as error:
         misused(f"cannot read {file}: {error.strerror}")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         misused(
             f'{file} is no plan ({type(error).__name__}: {error}): write {{"version": 1, "partitions": '
             '[{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'

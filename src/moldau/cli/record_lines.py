@@ -1,4 +1,5 @@
-"""Records as lines: plain, by a template, or as JSON. Bytes that are no text pass through as they are."""
+"""Records as lines: plain, by a template, or as JSON. Bytes that are no text pass through as they are, except to a
+terminal, which no record may control."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moldau.cli.failure import misused
+from moldau.cli.harmless import harmless_bytes
 from moldau.cli.output import Output, unescape
 from moldau.cli.places import show_time
 from moldau.cli.record_forms import Form, Unfit, as_json, as_line
@@ -52,8 +54,10 @@ class Rendering:
     _end: bytes = field(init=False)
     _template: list[str | bytes] | None = field(init=False, default=None)
     _waits: bool = field(init=False, default=False)
+    _is_seen: bool = field(init=False, default=False)  # by people, on a terminal
 
     def __post_init__(self) -> None:
+        self._is_seen = sys.stdout.isatty()
         self._between = unescape(self.key_separator or "").encode()
         self._end = unescape(self.separator).encode()
         if self.output.template is not None:
@@ -90,7 +94,8 @@ class Rendering:
 
     def _line(self, record: Shown) -> bytes:
         if self.output.as_json:
-            return json.dumps(document(record), ensure_ascii=False, default=str).encode() + b"\n"
+            line = json.dumps(document(record), ensure_ascii=False, default=str).encode(errors="backslashreplace")
+            return (harmless_bytes(line) if self._is_seen else line) + b"\n"
         if self._template is not None:
             pieces = (each if isinstance(each, bytes) else self._field(record, each) for each in self._template)
             return b"".join(pieces) + self._end
@@ -103,10 +108,14 @@ class Rendering:
         if headers:
             fronts.append(self._field(record, "headers"))
         front = b"".join(each + b"\t" for each in fronts)
-        key = as_line(record.key) + self._between if self.key_separator is not None else b""
+        key = self._field(record, "key") + self._between if self.key_separator is not None else b""
         return front + key + self._field(record, "value") + self._end
 
     def _field(self, record: Shown, name: str) -> bytes:
+        found = self._bytes(record, name)
+        return harmless_bytes(found) if self._is_seen else found
+
+    def _bytes(self, record: Shown, name: str) -> bytes:
         if name == "timestamp":
             return (show_time(record.timestamp_ms) or "-").encode()
         if name == "headers":

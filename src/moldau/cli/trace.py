@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from moldau.cli.failure import ExitCode, fail
 from moldau.cli.frame import Commands, Target
+from moldau.cli.harmless import harmless_cell
+from moldau.cli.places import show_time
 
 app = Commands()
 
@@ -31,6 +32,6 @@ def trace(
     if not steps:
         fail(f"nothing is noted about {message}", ExitCode.NOT_FOUND)
     for step in steps:
-        at = datetime.fromtimestamp(step.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+        at = show_time(step.at_ms) or step.at_ms
         details = " ".join(f"{name}={value}" for name, value in step.details.items())
-        typer.echo(f"{at}  {step.event:<13}  {details}")
+        typer.echo(harmless_cell(f"{at}  {step.event:<13}  {details}"))

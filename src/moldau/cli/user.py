@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from moldau.cli.harmless import harmless_cell
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
@@ -61,7 +63,7 @@ def list_users(bootstrap_server: Servers = None, config: Config = None) -> None:
     for name, description in sorted(_result(found).items()):
         infos = description.scram_credential_infos
         what = ", ".join(f"{each.mechanism.name.replace('_', '-')} ({each.iterations} iterations)" for each in infos)
-        typer.echo(f"{name}\t{what}")
+        typer.echo(f"{harmless_cell(name)}\t{what}")
 
 
 @app.command()

@@ -103,7 +103,7 @@ def _steps(messages: Any, key: bytes) -> Iterator[Step]:
         try:
             found = json.loads(message.value() or b"")
             yield Step(int(found.pop("at_ms")), str(found.pop("event")), found)
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError):
             continue  # not one of ours
 
 
