@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.node import bearer_keys
-from moldau.security.bearer_tokens import KeysUnavailable, fetch_keys
+from moldau.security.bearer_tokens import KeysUnavailable, TokenRules, TokenVerifier, fetch_keys
 from tests.net.certificates import make_context, make_identity
 from tests.security.secured import Secured
 from tests.security.test_hostile_logins import raw
@@ -68,6 +69,19 @@ def test_keys_in_a_file(tmp_path: Path) -> None:
     assert fetch_keys((tmp_path / "the keys.json").as_uri()) == b"keys"
     with pytest.raises(KeysUnavailable, match="cannot be read"):
         fetch_keys((tmp_path / "others").as_uri())
+
+
+@pytest.mark.parametrize("odd", [{"kid": ["x"]}, {"kid": {}}, {"alg": "none"}])
+def test_one_odd_key_does_not_spoil_the_others(secured: Secured, odd: dict[str, object]) -> None:
+    (good,) = json.loads(secured.issuer.key_set("key-1"))["keys"]
+    verifier = TokenVerifier(TokenRules())
+    verifier.load(json.dumps({"keys": [good | odd, good]}).encode())
+    assert verifier.has_keys
+
+
+def test_keys_without_end_are_none() -> None:
+    with pytest.raises(KeysUnavailable):
+        TokenVerifier(TokenRules()).load(b'{"keys":' + b"[" * 200_000)
 
 
 def test_new_keys_are_fetched_when_a_token_names_one(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,13 +70,15 @@ class TokenVerifier:
         try:
             told = json.loads(data)["keys"][:_KEYS_MAX]
             public = [each for each in told if each.get("kty") in ("RSA", "EC", "OKP")]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise KeysUnavailable("it is no JSON Web Key Set") from None
         keys: dict[str | None, PyJWK] = {}
         for each in public:
+            key_id = each.get("kid")
             try:
-                keys[each.get("kid")] = jwt.PyJWK(each)
-            except jwt.PyJWTError:
+                if key_id is None or isinstance(key_id, str):
+                    keys[key_id] = jwt.PyJWK(each)
+            except (jwt.PyJWTError, NotImplementedError):
                 continue  # of a kind this library does not know: others may do
         if not keys:
             raise KeysUnavailable("there is no public key in it that could be used")

@@ -9,6 +9,8 @@ import pytest
 
 from moldau.broker.config import InvalidConfig
 from moldau.broker.node.log_output import RateLimit, announce, set_up
+from moldau.security.audit import Audit
+from moldau.security.principal import Principal
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +89,26 @@ def test_the_memory_of_the_limit_is_limited() -> None:
     for each in range(5_000):
         assert limit.filter(logging.LogRecord("moldau", logging.INFO, "", 0, f"kind {each}", None, None))
     assert len(limit._kinds) == 1_000
+
+
+def test_no_name_makes_a_second_line() -> None:
+    stream = io.StringIO()
+    set_up(level=logging.WARNING, stream=stream)
+    logging.getLogger("moldau.net").warning("a group is named %s", "g\n2026-01-01 ERROR forged\r\x1b[2J\u2028")
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("a group is named g\\x0a2026-01-01 ERROR forged\\x0d\\x1b[2J\\x2028")
+    try:
+        raise ValueError("on purpose")
+    except ValueError:
+        logging.getLogger("moldau.net").exception("failed")
+    assert "\nTraceback" in stream.getvalue()
+
+
+def test_failed_logins_hide_no_other_line_of_the_audit_log() -> None:
+    stream = io.StringIO()
+    set_up(level=logging.WARNING, stream=stream)
+    audit = Audit(lambda: 0.0)
+    for _ in range(100):
+        audit.authentication_failed("eve", address="a", listener="l", mechanism="PLAIN", reason="r")
+    audit.denied(Principal.user("eve"), address="a", operation="READ", resource="Topic:LITERAL:t", api="Fetch")
+    assert "authorization" in stream.getvalue().splitlines()[-1]

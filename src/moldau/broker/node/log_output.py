@@ -21,6 +21,8 @@ _KEY = "moldau.log.levels"
 _SAID_MAX = 20
 _PERIOD_SECONDS = 10.0
 _KINDS_MAX = 1_000
+_LIMITS_ITSELF = "moldau.audit"  # by kind of event: somebody who fails to log in must not hide what others do
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029) if code != ord("\t")}
 
 
 class RateLimit(logging.Filter):
@@ -34,6 +36,8 @@ class RateLimit(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}  # since when, and how many came
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == _LIMITS_ITSELF:
+            return True
         now, kind = self._now(), (record.name, record.levelno, str(record.msg))
         since, count = self._kinds.get(kind, (now, 0))
         if now - since >= _PERIOD_SECONDS:
@@ -45,6 +49,13 @@ class RateLimit(logging.Filter):
             del self._kinds[next(iter(self._kinds))]
         self._kinds[kind] = since, count + 1
         return count < self._said_max
+
+
+class TextLines(logging.Formatter):
+    """For people: one line, whatever names clients have given things; then the traceback, if there is one."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return super().formatMessage(record).translate(_CONTROL)
 
 
 class JsonLines(logging.Formatter):
@@ -71,7 +82,7 @@ def set_up(
     """Everything goes to standard error from now on. InvalidConfig if a room or level is not known."""
     wanted = [_parsed(each) for each in levels]
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if is_json else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonLines() if is_json else TextLines(_TEXT))
     handler.addFilter(RateLimit())
     root = logging.getLogger()
     for former in root.handlers[:]:
