@@ -39,6 +39,10 @@ MASKS = Masks(
 CREATING = ("metadata that creates with everything", "metadata that creates anything with everything")
 
 
+def _are_committed(answer: m.OffsetCommitResponse) -> bool:
+    return not any(each.error_code for topic in answer.topics for each in topic.partitions)
+
+
 class Cluster:
     """One of the two, with its administrator and the client that is tried out."""
 
@@ -54,7 +58,8 @@ class Cluster:
             request = m.FindCoordinatorRequest("x", key_type, ["x"])
             self.admin.await_answer("coordinators", request, 6, lambda answer: not answer.coordinators[0].error_code)
 
-        self.admin.ask(offset_commit(self.ids), 10)  # there is a group
+        # There is a group, as soon as its coordinator has loaded what it knows.
+        self.admin.await_answer("group", offset_commit(self.ids), 10, _are_committed)
         some_id = m.InitProducerIdRequest(None, 1_000)
         self.admin.await_answer("producer ids", some_id, 5, lambda answer: not answer.error_code)
 
