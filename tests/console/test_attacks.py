@@ -1,17 +1,20 @@
 """What somebody who means harm would try: each of these was a hole once."""
 
+import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.console import pipelines
 from moldau.console.gate.audit import shown
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import _SESSIONS_MAX, Person, Sessions
@@ -20,6 +23,8 @@ from moldau.console.messages.masking import WHOLE, Masks, parse_masks
 from moldau.console.messages.registry import RegistryReader, RegistryTrouble
 from moldau.console.messages.text import visible
 from moldau.console.screens.toolkit import _step
+from moldau.spark.registry import client as spark_registry
+from moldau.toolkit.registry import Registry
 from tests.console.support import Client, eventually, fragment
 
 CARD = "4111111111111111"
@@ -71,6 +76,14 @@ class _Trace:
 @pytest.mark.parametrize("value", [b'{"at_ms": Infinity, "event": "x"}', b"[" * 100_000])
 def test_a_trace_that_is_none_is_left_out(value: bytes) -> None:
     assert _step(_Trace(value)) is None
+
+
+def test_a_status_file_that_is_none_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / pipelines._STATUS
+    file.write_text('{"running": false, "queries": [], "pipeline": "p", "time": 1e999}')
+    assert pipelines.find_pipelines([tmp_path]) == []
+    file.write_text(file.read_text().replace("1e999", "1"))
+    assert len(pipelines.find_pipelines([tmp_path])) == 1
 
 
 def test_one_evil_record_spoils_neither_lists_nor_files(client: Client, broker: str) -> None:
@@ -128,6 +141,35 @@ def test_strangers_cannot_push_people_out() -> None:
     assert not sessions.is_open(anna)
 
 
+def test_an_open_page_keeps_no_session_alive_for_ever() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    anna = sessions.begin(Person("anna", Role.ADMIN))
+    for hour in range(24):
+        now = hour * 3_600.0
+        assert sessions.find(anna.id) is anna
+    now = 24 * 3_600.0 + 1
+    assert sessions.find(anna.id) is None
+
+
+def test_many_logins_leave_threads_for_those_who_are_in(client: Client) -> None:
+    release = threading.Event()
+
+    async def crowd() -> tuple[str, bool]:
+        house = client.house
+        waiting = [asyncio.create_task(house.ask_for_login(release.wait, 20)) for _ in range(9)]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return str(done.pop().exception()), await house.ask(lambda: True, timeout_s=5)
+        finally:
+            release.set()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    told, was_answered = asyncio.run(crowd())
+    assert told.startswith("Too many people")
+    assert was_answered
+
+
 def test_the_audit_trail_keeps_no_secret_settings() -> None:
     assert "hunter2" not in str(shown({"setting": "ssl.keystore.password", "setting_value": "hunter2"}))
     assert shown({"setting": "retention.ms", "setting_value": "7"})["setting_value"] == "7"
@@ -144,7 +186,7 @@ def _server(status: int, location: str, seen: list[Any]) -> Iterator[str]:
             self.send_response(status)
             self.send_header("location", location)
             self.end_headers()
-            self.wfile.write(b"[]")
+            self.wfile.write(b'{"schema": "x"}')
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -169,3 +211,21 @@ def test_a_registry_cannot_send_us_and_our_login_elsewhere() -> None:
     ):
         RegistryReader(f"http://me:secret@{registry}").subjects()
     assert stolen == []
+
+
+def _ask_of_the_toolkit(url: str) -> str:
+    return Registry(url).fetch(1).text
+
+
+def _ask_of_spark(url: str) -> str:
+    return spark_registry.Registry(spark_registry.RegistrySettings.parse({"url": url})).schema(1).text
+
+
+@pytest.mark.parametrize("ask", [_ask_of_the_toolkit, _ask_of_spark])
+def test_a_redirect_of_a_registry_is_followed_without_our_login(ask: Callable[[str], str]) -> None:
+    asked: list[Any] = []
+    stolen: list[Any] = []
+    with _server(200, "", stolen) as elsewhere, _server(302, f"http://{elsewhere}/", asked) as registry:
+        assert ask(f"http://me:secret@{registry}") == "x"
+    assert asked[0].startswith("Basic ")
+    assert stolen == [None]

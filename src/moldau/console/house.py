@@ -42,6 +42,7 @@ log = logging.getLogger("moldau.console")
 
 _THREADS = 8
 _ASKING_MAX = 64  # that wait or are answered
+_LOGGING_IN_MAX = 4
 _ANSWER_S = 25.0
 _FLUSH_S = 10.0
 
@@ -72,6 +73,7 @@ class House:
         self.stopping = asyncio.Event()
         self._threads = ThreadPoolExecutor(_THREADS, "moldau-console-ask")
         self._asking = 0
+        self._logging_in = 0
         self._producer: Producer | None = None
         self._producer_lock = threading.Lock()
 
@@ -123,6 +125,16 @@ class House:
             raise Refusal(504, f"The cluster has not answered within {timeout_s:.0f} s.") from error
         finally:
             self._asking -= 1
+
+    async def ask_for_login(self, question: Callable[..., T], *given: Any) -> T:
+        """Strangers can ask this, as often as they like: they get some of the threads, and never all."""
+        if self._logging_in >= _LOGGING_IN_MAX:
+            raise Refusal(429, "Too many people are logging in. Try again in a moment.")
+        self._logging_in += 1
+        try:
+            return await self.ask(question, *given)
+        finally:
+            self._logging_in -= 1
 
     async def refresh(self) -> None:
         """After a change: have the next page show it, if the cluster is quick."""

@@ -80,7 +80,7 @@ def _read(file: Path) -> PipelineStatus | None:
         return PipelineStatus(
             str(told["pipeline"]), str(file.parent), is_alive, running and not is_alive, at_ms, queries
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None  # being written, or none of ours
 
 

@@ -37,9 +37,10 @@ class Registry:
             raise SetupError(f"{url!r} is no address of a schema registry: write http://HOST:PORT")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json", "Content-Type": "application/json"}
         address = parts.hostname + (f":{parts.port}" if parts.port else "")
+        self._login = ""
         if parts.username:
             pair = f"{parts.username}:{parts.password or ''}".encode()
-            self._headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
+            self._login = "Basic " + base64.b64encode(pair).decode()
         self.url = f"{parts.scheme}://{address}{parts.path.rstrip('/')}"
         self._auto_register = auto_register
         self._lock = threading.Lock()
@@ -81,6 +82,8 @@ class Registry:
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(self.url + path, data, self._headers, method=method)  # noqa: S310  http(s), checked
+        if self._login:
+            request.add_unredirected_header("Authorization", self._login)  # a redirect is followed without it
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  http(s), checked above
                 found = json.load(answer)

@@ -13,6 +13,7 @@ from moldau.console.gate.roles import Role
 COOKIE = "moldau-console"
 _SESSIONS_MAX = 10_000
 _IDLE_S = 12 * 3_600.0
+_LIFE_S = 24 * 3_600.0  # an open page asks all the time, and a provider tells us of nobody who had to go
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class Session:
     id: str
     person: Person
     csrf: str
+    begun_at: float
     used_at: float
     notes: dict[str, str] = field(default_factory=dict)  # what a login through a provider must remember
 
@@ -45,7 +47,7 @@ class Sessions:
         session = kept.get(id_ or "")
         if session is None:
             return None
-        if self._now() - session.used_at > _IDLE_S:
+        if self._now() - session.used_at > _IDLE_S or self._now() - session.begun_at > _LIFE_S:
             del kept[session.id]
             return None
         session.used_at = self._now()
@@ -58,7 +60,8 @@ class Sessions:
 
     def begin(self, person: Person) -> Session:
         """A new one, also for who had one before: an id that was known before a login is worth nothing after it."""
-        session = Session(secrets.token_urlsafe(32), person, secrets.token_urlsafe(32), self._now())
+        now = self._now()
+        session = Session(secrets.token_urlsafe(32), person, secrets.token_urlsafe(32), now, now)
         kept = self._people if person.name else self._strangers
         kept[session.id] = session
         while len(kept) > _SESSIONS_MAX:

@@ -47,7 +47,7 @@ async def log_in(visit: Visit) -> Response:
     if house.users is None:
         raise Refusal(404, "This console has no users file.")
     name = form.get("name", "").strip()[:200]
-    user = await house.ask(house.users.log_in, name, form.get("password", ""))
+    user = await house.ask_for_login(house.users.log_in, name, form.get("password", ""))
     address = visit.request.client.host if visit.request.client else "?"
     if user is None:
         waits = house.users.must_wait(name)
@@ -78,7 +78,7 @@ async def oidc_start(visit: Visit) -> Response:
     if visit.house.oidc is None:
         raise Refusal(404, "This console has no provider to log in with.")
     try:
-        address, notes = await visit.house.ask(visit.house.oidc.begin)
+        address, notes = await visit.house.ask_for_login(visit.house.oidc.begin)
     except LoginFailed as error:
         raise Refusal(502, f"Logging in failed: {error}") from error
     visit.session.notes.update(notes, next=_next(visit.query("next", "/")))
@@ -95,7 +95,7 @@ async def oidc_callback(visit: Visit) -> Response:
     address = visit.request.client.host if visit.request.client else "?"
     said = f"{visit.query('error')[:100]} {visit.query('error_description')[:200]}".strip()
     try:
-        person = await house.ask(house.oidc.finish, notes, visit.query("state"), visit.query("code"), said)
+        person = await house.ask_for_login(house.oidc.finish, notes, visit.query("state"), visit.query("code"), said)
     except LoginFailed as error:
         house.audit.note("?", "anybody", address, "oidc_callback", {}, f"refused: {error}")
         raise Refusal(403, f"Logging in failed: {error}") from error

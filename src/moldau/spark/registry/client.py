@@ -146,11 +146,12 @@ class Registry:
         request.add_header("Accept", f"{_ACCEPT}, application/json")
         if data is not None:
             request.add_header("Content-Type", _ACCEPT)
+        # A redirect is followed, and does not get the login.
         if settings.token:
-            request.add_header("Authorization", f"Bearer {settings.token}")
+            request.add_unredirected_header("Authorization", f"Bearer {settings.token}")
         elif settings.user:
             login = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
-            request.add_header("Authorization", f"Basic {login}")
+            request.add_unredirected_header("Authorization", f"Basic {login}")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  # likewise
             return json.loads(answer.read(_ANSWER_BYTES_MAX))
 
