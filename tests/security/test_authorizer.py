@@ -55,6 +55,18 @@ def test_doing_implies_seeing_and_denying_does_not() -> None:
     assert may([allow("a", Operation.DESCRIBE), deny("a", Operation.READ)], Operation.DESCRIBE, "a")
 
 
+@pytest.mark.parametrize("host", ["0:0:0:0:0:0:0:1", "::1", "0000:0000::0001"])
+def test_an_address_may_be_written_as_java_does(host: str) -> None:
+    denial = deny("a")._replace(host=host)
+    rules = Rules([allow("a"), denial])
+    assert not rules.allows("User:ann", "::1", Operation.READ, TOPIC, "a")
+    assert rules.allows("User:ann", "::2", Operation.READ, TOPIC, "a")
+    rules.remove(denial)
+    assert rules.allows("User:ann", "::1", Operation.READ, TOPIC, "a")
+    mapped = deny("a")._replace(host="::FFFF:10.0.0.1")
+    assert not may([allow("a"), mapped], Operation.READ, "a", host="10.0.0.1")
+
+
 def test_principals_and_hosts() -> None:
     assert may([allow("a", who="User:*")], Operation.READ, "a", who="User:bob")
     assert not may([allow("a")], Operation.READ, "a", who="User:bob")

@@ -46,10 +46,11 @@ def test_limits_of_others_and_of_other_quotas_do_not_count() -> None:
 def test_addresses_have_a_limit_of_their_own_or_the_default() -> None:
     quotas = {
         entity(ip="10.0.0.1"): {"connection_creation_rate": 5.0},
+        entity(ip="0:0:0:0:0:0:0:1"): {"connection_creation_rate": 6.0},
         entity(ip=None): {"connection_creation_rate": 7.0},
     }
     limits = AddressLimits(quotas.items())
-    assert (limits.find("10.0.0.1"), limits.find("10.0.0.2")) == (5.0, 7.0)
+    assert (limits.find("10.0.0.1"), limits.find("::1"), limits.find("10.0.0.2")) == (5.0, 6.0, 7.0)
     assert AddressLimits(()).find("10.0.0.1") is None
     assert not AddressLimits(())
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from moldau.controller.addresses import plain_address
 from moldau.controller.image import QuotaEntity
 from moldau.controller.quotas import CLIENT_ID, IP, USER
 
@@ -84,7 +85,8 @@ class AddressLimits:
         for entity, values in quotas:
             parts = dict(entity)
             if IP in parts and CONNECTION_CREATION_RATE in values:
-                self._limits[parts[IP]] = values[CONNECTION_CREATION_RATE]
+                name = parts[IP]
+                self._limits[None if name is None else plain_address(name)] = values[CONNECTION_CREATION_RATE]
         self._default = self._limits.pop(None, None)
 
     def __bool__(self) -> bool:

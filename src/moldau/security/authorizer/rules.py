@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from moldau.controller.acls import WILDCARD, WILDCARD_PRINCIPAL, Operation, Pattern, Permission
+from moldau.controller.addresses import plain_address
 from moldau.controller.image import Acl
 
 _IMPLIED_BY: Mapping[int, frozenset[int]] = {
@@ -38,6 +39,7 @@ class Rules:
             self.add(acl)
 
     def add(self, acl: Acl) -> None:
+        acl = _with_plain_host(acl)
         if acl.pattern_type != Pattern.PREFIXED:
             self._literal.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
             return
@@ -48,6 +50,7 @@ class Rules:
 
     def remove(self, acl: Acl) -> None:
         """Once: the same rule may be there under another id."""
+        acl = _with_plain_host(acl)
         is_prefixed = acl.pattern_type == Pattern.PREFIXED
         among = self._prefixed if is_prefixed else self._literal
         key = acl.resource_type, acl.resource_name
@@ -124,3 +127,8 @@ class Rules:
             for (of, _), rules in among.items():
                 if of == kind:
                     yield from rules
+
+
+def _with_plain_host(acl: Acl) -> Acl:
+    host = plain_address(acl.host)
+    return acl if host == acl.host else acl._replace(host=host)
