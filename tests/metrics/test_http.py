@@ -95,22 +95,48 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_not_more_than_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_CONNECTIONS_MAX", 2)
 
-    async def run() -> tuple[bytes, bytes]:
-        endpoint = HttpEndpoint({"/hello": hello})
+    async def run() -> tuple[bytes, list[bytes], bytes]:
+        asked, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+        async def slow(headers: Mapping[str, str]) -> HttpAnswer:
+            asked.release()
+            await go_on.wait()
+            return await hello(headers)
+
+        endpoint = HttpEndpoint({"/hello": hello, "/slow": slow})
         await endpoint.start("127.0.0.1", 0)
-        held = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(2)]
+        held = [asyncio.ensure_future(ask(endpoint, b"GET /slow HTTP/1.1\r\n\r\n")) for _ in range(2)]
+        for _ in held:
+            await asked.acquire()
         refused = await ask(endpoint, b"GET /hello HTTP/1.1\r\n\r\n")
-        for _, writer in held:
-            await close(writer)
+        go_on.set()
+        served = await asyncio.gather(*held)
         answer = b""
         while not answer:  # until the server has seen that they left
             answer = await ask(endpoint, b"GET /hello HTTP/1.1\r\n\r\n")
         await endpoint.stop()
-        return refused, answer
+        return refused, served, answer
 
-    refused, answer = asyncio.run(run())
+    refused, served, answer = asyncio.run(run())
     assert refused == b""
-    assert status(answer) == HTTPStatus.OK
+    assert [status(each) for each in (*served, answer)] == [HTTPStatus.OK] * 3
+
+
+def test_who_only_holds_a_place_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "_REQUEST_SECONDS_MAX", 60.0)
+
+    async def run() -> list[bytes]:
+        endpoint = HttpEndpoint({"/hello": hello})
+        await endpoint.start("127.0.0.1", 0)
+        held = [await asyncio.open_connection(endpoint.host, endpoint.port) for _ in range(5)]
+        answers = [await ask(endpoint, b"GET /hello HTTP/1.1\r\n\r\n") for _ in range(3)]
+        for _, writer in held:
+            await close(writer)
+        await endpoint.stop()
+        return answers
+
+    assert [status(each) for each in asyncio.run(run())] == [HTTPStatus.OK] * 3
 
 
 async def large(headers: Mapping[str, str]) -> HttpAnswer:

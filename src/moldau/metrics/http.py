@@ -38,6 +38,7 @@ class HttpEndpoint:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # who has not sent its request yet; the oldest first
         self.host, self.port = "", 0
 
     async def start(self, host: str, port: int) -> None:
@@ -64,10 +65,12 @@ class HttpEndpoint:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if len(self._open) > _CONNECTIONS_MAX:
+            if len(self._open) > _CONNECTIONS_MAX and not self._makes_room():
                 return
+            self._silent[writer] = None
             async with asyncio.timeout(_REQUEST_SECONDS_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.pop(writer, None)
             async with asyncio.timeout(_ANSWER_SECONDS_MAX):
                 is_head, answer = await self._answer(head)
                 writer.write(_written(answer, without_body=is_head))
@@ -75,12 +78,22 @@ class HttpEndpoint:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
             pass  # whoever it was has gone, sends too much, or nothing
         finally:
+            self._silent.pop(writer, None)
             writer.close()
             try:
                 async with asyncio.timeout(_FLUSH_SECONDS_MAX):
                     await writer.wait_closed()
             except (OSError, asyncio.CancelledError):
                 writer.transport.abort()  # who does not read his answer must not keep the place of others
+
+    def _makes_room(self) -> bool:
+        """Who only holds a place goes first: an orchestrator that cannot ask whether a node lives would end it."""
+        longest = next(iter(self._silent), None)
+        if longest is None:
+            return False
+        del self._silent[longest]
+        longest.transport.abort()
+        return True
 
     async def _answer(self, head: bytes) -> tuple[bool, HttpAnswer]:
         first, *rest = head.decode("latin-1").split("\r\n")
