@@ -14,15 +14,19 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.cli import console as command
 from moldau.console import pipelines
 from moldau.console.gate.audit import shown
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import _SESSIONS_MAX, Person, Sessions
+from moldau.console.messages import tail
 from moldau.console.messages.decoding import decode
 from moldau.console.messages.masking import WHOLE, Masks, parse_masks
+from moldau.console.messages.records import Lens
 from moldau.console.messages.registry import RegistryReader, RegistryTrouble
 from moldau.console.messages.text import visible
 from moldau.console.screens.toolkit import _step
+from moldau.console.settings import ConsoleSettings
 from moldau.spark.registry import client as spark_registry
 from moldau.toolkit.registry import Registry
 from tests.console.support import Client, eventually, fragment
@@ -105,6 +109,26 @@ def test_one_evil_record_spoils_neither_lists_nor_files(client: Client, broker: 
     assert (answer.status_code, "whole number" in answer.text) == (400, True)
 
 
+class _Reader:
+    """A consumer whose every record breaks the one who looks at it."""
+
+    def assign(self, _: Any) -> None:
+        pass
+
+    def consume(self, *_: Any) -> Any:
+        raise ZeroDivisionError
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_tail_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail.reading, "consumer", lambda _: _Reader())
+    made = tail._Tail({}, "t", [0], Lens("t", MASKS), None)
+    made.run()
+    assert "ZeroDivisionError" in made.take()[2]
+
+
 # ---- the gate -------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +192,16 @@ def test_many_logins_leave_threads_for_those_who_are_in(client: Client) -> None:
     told, was_answered = asyncio.run(crowd())
     assert told.startswith("Too many people")
     assert was_answered
+
+
+def test_a_console_behind_an_https_address_marks_its_cookies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "oidc.properties"
+    file.write_text("issuer=https://login.example\nclient.id=c\npublic.url=https://console.example/\n")
+    made: list[ConsoleSettings] = []
+    monkeypatch.setattr(command, "_serve", lambda settings, *_, **__: made.append(settings))
+    command.console(listen="0.0.0.0:8080", oidc=file)
+    assert made[0].is_secure
+    assert "console.example" in made[0].hosts
 
 
 def test_the_audit_trail_keeps_no_secret_settings() -> None:

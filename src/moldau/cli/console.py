@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -80,14 +81,16 @@ def console(
         fail(f"--listen {listen} can be reached by others, so people must log in: give --users FILE or --oidc FILE")
     try:
         kafka = _kafka(bootstrap_server, command_config)
+        provider = _oidc(oidc) if oidc is not None else None
+        public = urlsplit(provider.public_url if provider is not None else "")
         settings = ConsoleSettings(
             kafka=kafka,
             users_file=users,
-            oidc=_oidc(oidc) if oidc is not None else None,
+            oidc=provider,
             is_read_only=read_only,
             open_role=Role.ADMIN,
-            hosts=_hosts(host, allow_host or [], oidc),
-            is_secure=behind_tls or tls_certificate is not None,
+            hosts=_hosts(host, [*(allow_host or []), *([public.hostname] if public.hostname else [])]),
+            is_secure=behind_tls or tls_certificate is not None or public.scheme == "https",
             masks=parse_masks(mask.read_text(encoding="utf-8")) if mask is not None else (),
             registry_url=schema_registry,
             pipeline_folders=tuple(folder.resolve() for folder in pipelines or ()),
@@ -109,9 +112,9 @@ def _kafka(bootstrap_server: str, file: Path | None) -> dict[str, str]:
     return {**(read_properties(str(file)) if file is not None else {}), "bootstrap.servers": bootstrap_server}
 
 
-def _hosts(host: str, more: list[str], oidc: Path | None) -> frozenset[str]:
+def _hosts(host: str, more: list[str]) -> frozenset[str]:
     names = {"127.0.0.1", "localhost", "[::1]"} if host in _LOOPBACK else {host.lower()}
-    if host in ("0.0.0.0", "::") and not more and oidc is None:  # noqa: S104  what was asked for
+    if host in ("0.0.0.0", "::") and not more:  # noqa: S104  what was asked for
         fail("--listen on all addresses needs --allow-host NAME for each name browsers use")
     return frozenset(names | {name.lower() for name in more})
 

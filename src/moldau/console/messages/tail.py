@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +19,8 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 from moldau.console.messages import reading
 from moldau.console.messages.filters import Filter
 from moldau.console.messages.records import Lens, Row, rows_through
+
+log = logging.getLogger("moldau.console")
 
 TAILS_MAX = 20
 _WAITING_MAX = 200
@@ -90,6 +93,10 @@ class _Tail(threading.Thread):
         except KafkaException as error:
             with self._guard:
                 self._trouble = error.args[0].str()
+        except Exception as error:  # of a decoder, say: whoever looks is told, instead of waiting for nothing
+            log.exception("the tail of %s failed", self._topic)
+            with self._guard:
+                self._trouble = f"The tail failed: {type(error).__name__}. The console's log says more."
         finally:
             with contextlib.suppress(RuntimeError):
                 reader.close()
