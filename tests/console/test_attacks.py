@@ -19,7 +19,7 @@ from moldau.console import pipelines
 from moldau.console.gate.audit import shown
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import _SESSIONS_MAX, Person, Sessions
-from moldau.console.messages import tail
+from moldau.console.messages import reading, tail
 from moldau.console.messages.decoding import decode
 from moldau.console.messages.masking import WHOLE, Masks, parse_masks
 from moldau.console.messages.records import Lens
@@ -27,6 +27,7 @@ from moldau.console.messages.registry import RegistryReader, RegistryTrouble
 from moldau.console.messages.text import visible
 from moldau.console.screens.toolkit import _step
 from moldau.console.settings import ConsoleSettings
+from moldau.spark.pipelines.redrive import original
 from moldau.spark.registry import client as spark_registry
 from moldau.toolkit.registry import Registry
 from tests.console.support import Client, eventually, fragment
@@ -109,6 +110,12 @@ def test_one_evil_record_spoils_neither_lists_nor_files(client: Client, broker: 
     assert (answer.status_code, "whole number" in answer.text) == (400, True)
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"", b"a b", b"../x", b"t" * 250])
+def test_a_letter_of_a_pipeline_from_nowhere_goes_nowhere(name: bytes) -> None:
+    assert original([("x-original-topic", name), ("mine", b"1")]) == (None, [("mine", b"1")])
+    assert original([("x-original-topic", b"orders")]) == ("orders", [])
+
+
 class _Reader:
     """A consumer whose every record breaks the one who looks at it."""
 
@@ -123,7 +130,7 @@ class _Reader:
 
 
 def test_a_tail_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail.reading, "consumer", lambda _: _Reader())
+    monkeypatch.setattr(reading, "consumer", lambda _: _Reader())
     made = tail._Tail({}, "t", [0], Lens("t", MASKS), None)
     made.run()
     assert "ZeroDivisionError" in made.take()[2]

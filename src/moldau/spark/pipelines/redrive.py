@@ -7,6 +7,7 @@ is sent twice. The group `PIPELINE-redrive` shows how far it is.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from moldau.spark.pipelines import model
 
 _ADDED = ("kafka_dlt-", "__connect.errors.", "x-original-topic")
 _ORIGIN, _QUERY, _REASON = "x-original-topic", "__connect.errors.connector.name", "kafka_dlt-exception-message"
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BATCH = 500
 _SECONDS = 30.0
 Headers = list[tuple[str, Any]]  # values are bytes or None
@@ -38,10 +40,10 @@ class Redriven:
 
 
 def original(headers: Headers | None) -> tuple[str | None, Headers]:
-    """Where a letter came from, and the headers it had."""
-    origin = dict(headers or ()).get(_ORIGIN)
+    """Where a letter came from, None if it names no topic there could be, and the headers it had."""
+    origin = (dict(headers or ()).get(_ORIGIN) or b"").decode(errors="replace")
     kept = [(name, value) for name, value in headers or () if not name.startswith(_ADDED)]
-    return (origin.decode() if origin else None), kept
+    return (origin if _TOPIC.fullmatch(origin) else None), kept
 
 
 def is_wanted(headers: Headers | None, pipeline: str, reason: str) -> bool:
