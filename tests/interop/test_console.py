@@ -17,6 +17,10 @@ from tests.console.support import Client, console, eventually, fragment, post
 from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.peers.chromium import chromium
 
+# A busy machine is slow: what is expected may take as long as what is done.
+_PATIENCE_MS = 20_000
+expect.set_options(timeout=_PATIENCE_MS)
+
 SCREENS = (
     "/",
     "/topics",
@@ -107,7 +111,7 @@ class Stage:
             timezone_id="Asia/Tokyo",
             locale="en-GB",
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(_PATIENCE_MS)
         page = context.new_page()
         seen: list[str] = []
         page.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
