@@ -1,9 +1,11 @@
 """`/metrics`, `/live`, `/ready` and `/status` of a broker under a client: valid for Prometheus, and true."""
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -197,6 +199,23 @@ def test_live_ready_and_status(broker: Broker) -> None:
     assert told["cluster_id"] == broker.node.broker.cluster_id
     assert told["listeners"]["PLAINTEXT"] == broker.bootstrap_servers
     assert get(broker, "/")[0] == 404
+
+
+def test_many_who_scrape_leave_room_for_who_asks_whether_it_lives(broker: Broker) -> None:
+    """A scrape that takes long, and twenty who want one."""
+    watching = broker.node._watching
+    assert watching is not None
+    lock = watching._one_at_a_time
+    loop = broker.node.broker.loop
+    asyncio.run_coroutine_threadsafe(lock.acquire(), loop).result(10)
+    with ThreadPoolExecutor(20) as pool:
+        try:
+            waiting = [pool.submit(get, broker, "/metrics") for _ in range(20)]
+            wait_for(lambda: sum(each.done() for each in waiting) == 16, "those who are too many were told so")
+            assert get(broker, "/live") == (200, "ok\n")
+        finally:
+            loop.call_soon_threadsafe(lock.release)
+        assert sorted(each.result()[0] for each in waiting) == [200] * 4 + [503] * 16
 
 
 def test_a_node_that_starts_or_failed_is_not_ready(broker: Broker) -> None:

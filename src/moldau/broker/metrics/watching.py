@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from moldau.seams.network import Listener
 
 _JSON = "application/json"
+_SCRAPES_MAX = 4  # at a time: more would take all places from who asks whether the node lives
 
 
 class Watching:
@@ -47,6 +48,7 @@ class Watching:
         self.elections = Elections()
         self._named, self._named_in_cluster = NamedTopics(), NamedTopics()
         self._one_at_a_time = asyncio.Lock()
+        self._scraping = 0
         self._scrapes = 0
         self._endpoint = HttpEndpoint(
             {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready, "/status": self._status}
@@ -116,7 +118,13 @@ class Watching:
     # -- pages
 
     async def _metrics(self, headers: Mapping[str, str]) -> HttpAnswer:
-        page = await self.scrape()
+        if self._scraping >= _SCRAPES_MAX:
+            return HttpAnswer(b"others are being told already: ask again\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        self._scraping += 1
+        try:
+            page = await self.scrape()
+        finally:
+            self._scraping -= 1
         kind = OPENMETRICS if "application/openmetrics-text" in headers.get("accept", "") else PROMETHEUS
         return HttpAnswer(page.text(kind), content_type=kind)
 
