@@ -79,6 +79,7 @@ def test_topics_that_a_user_may_not_see_are_hidden(broker: Broker) -> None:
     assert set(carol.list_topics(timeout=20).topics) == {"secret"}
 
 
+@pytest.mark.timeout(240)  # five consumers come and go, with as many refusals
 def test_reading_needs_the_topic_and_the_group(broker: Broker) -> None:
     assert send(broker, "admin", "team-orders") is None
 
