@@ -213,7 +213,7 @@ def test_a_topic_of_many_partitions_is_made_in_turns(own_broker: Broker, own_cli
     assert own_client.produce(topic, [b"v"], partition=299, first_timestamp_ms=now).error_code == 0
     wait_until(own_broker, lambda: not replicas._behind)
     assert on_loop(own_broker, lambda: sum(1 for _ in replicas)) == 300
-    assert max(made.counts) <= 16
+    assert max(made.counts) <= 64  # as many as fit into a turn's share of time, of 300
 
 
 def test_a_topic_of_many_partitions_is_removed_in_turns(own_broker: Broker, own_client: WireClient) -> None:
