@@ -99,6 +99,8 @@ class ReplicaManager:
         # Replicas of this node that are still to be made, or to lead as the image says: by topic id and index, oldest
         # first. None of them leads without the image's consent: losing a leadership takes no file, and is not put off.
         self._behind: dict[tuple[bytes, int], None] = {}
+        # Somebody who asks may empty it before its next turn comes: that turn must not be asked for twice.
+        self._is_catching_up = False
         # Replicas that are gone and whose folders have their names still, by topic name and index, oldest first.
         self._unremoved: dict[tuple[str, int], Partition] = {}
         # Not made at the start, because they may lie in a dir that was away: by topic id and index.
@@ -253,7 +255,6 @@ class ReplicaManager:
 
     def _take_up(self, changes: list[tuple[TopicImage, int]]) -> None:
         """Now; but if there are many, those that write files in turns with everything else."""
-        is_idle = not self._behind
         are_many = len(changes) > _AT_ONCE_MAX
         for topic, index in changes:
             key = (topic.topic_id, index)
@@ -264,7 +265,8 @@ class ReplicaManager:
             elif existing is not None or key not in self._behind:
                 self._behind.pop(key, None)
                 self._place(topic, index)
-        if is_idle and self._behind:
+        if self._behind and not self._is_catching_up:
+            self._is_catching_up = True
             self._broker.turns.add(self._catch_up_next)
 
     def _writes_files(self, existing: Partition | None, image: PartitionImage) -> bool:
@@ -274,10 +276,12 @@ class ReplicaManager:
         return image.leader == self._node_id and existing.log.epochs.latest != image.leader_epoch
 
     def _catch_up_next(self) -> bool:
+        self._is_catching_up = False  # should the following fail, the next change begins again
         if self._behind:
             topic_id, index = next(iter(self._behind))
             self._catch_up(topic_id, index)
-        return bool(self._behind)
+        self._is_catching_up = bool(self._behind)
+        return self._is_catching_up
 
     def _catch_up(self, topic: str | bytes, index: int) -> None:
         """Make the replica, or let it lead, if that was put off and is still wanted."""
