@@ -129,7 +129,7 @@ def _produce(
     with _progress("producing", records) as advance:
         for number in range(records):
             if rate is not None and (wait := began + number / rate - now()) > 0:
-                time.sleep(wait)
+                time.sleep(wait)  # what --rate says
             while True:
                 try:
                     producer.produce(topic, value, on_delivery=on_delivery)

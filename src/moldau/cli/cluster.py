@@ -196,7 +196,7 @@ def stop(data_dir: DataDir = folders.DEFAULT) -> None:
     ask(data_dir, {"do": "stop"})
     deadline = time.monotonic() + _IN_SYNC_SECONDS
     while is_running(data_dir) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.1)  # another process stops: it can only be looked at
     typer.echo("stopping")
 
 
@@ -219,7 +219,7 @@ def _until_in_sync(target: Target, when: str) -> None:
         if not said:
             said = True
             tell(f"waiting for {len(late)} partitions to be in sync {when}".rstrip())
-        time.sleep(0.2)
+        time.sleep(0.2)  # brokers tell nobody that replicas have caught up; they can only be asked
 
 
 def _late(target: Target) -> list[str]:

@@ -168,7 +168,7 @@ def _watch(function: Callable[..., Any], arguments: dict[str, Any], output_name:
         while True:
             _once(function, arguments)
             sys.stdout.flush()
-            time.sleep(every)
+            time.sleep(every)  # what --watch says
     import io
 
     from rich.console import Console
@@ -185,7 +185,7 @@ def _watch(function: Callable[..., Any], arguments: dict[str, Any], output_name:
             if trouble:
                 console.print(trouble, style="red")
             live.update(Text.from_ansi(page.getvalue()), refresh=True)
-            time.sleep(every)
+            time.sleep(every)  # what --watch says
 
 
 def _once(function: Callable[..., Any], arguments: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def health(
         else:
             if _is_well(found) or time.monotonic() >= deadline:
                 break
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_PAUSE_SECONDS)  # between two looks
     shown = [each for each in found if not quiet or each.result != "ok"]
     document = {"healthy": _is_well(found), "checks": [each._asdict() for each in found]}
     output.show([each._asdict() for each in shown], document=document)

@@ -75,7 +75,7 @@ def _watch(output: Output, measure: Callable[[], list[PartitionLag]], every: flo
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 _try(lambda: live.update(_table(measure()), refresh=True))
-                time.sleep(every)
+                time.sleep(every)  # what --every says
     except KeyboardInterrupt:
         return
 

@@ -255,7 +255,7 @@ def _wait(admin: Admin, moves: Placement) -> None:
                 shown.update(task, completed=len(moves) - left)
                 if not left:
                     break
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_POLL_SECONDS)  # moves can only be asked about
     except KeyboardInterrupt:
         tell("the moves go on; `moldau reassign status` shows how far, `moldau reassign cancel` takes them back")
         raise

@@ -58,7 +58,7 @@ def top(
         if not output.is_for_people:
             seen = 0
             while count is None or seen < count:
-                time.sleep(every)
+                time.sleep(every)  # what --every says
                 now = _sample(admin, asking, internal=internal)
                 _show(output, before, now, rows)
                 sys.stdout.flush()
@@ -89,7 +89,7 @@ def _live(
     with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         live.update(Text("looking…"), refresh=True)
         while count is None or seen < count:
-            time.sleep(every)
+            time.sleep(every)  # what --every says
             page = io.StringIO()
             console = Console(file=page, force_terminal=True, width=screen.width, color_system="standard")
             try:

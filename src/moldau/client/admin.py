@@ -86,7 +86,7 @@ class Admin:
                 return self._connection((found.host, found.port))
             if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE or time.monotonic() > deadline:
                 raise BrokerError(found.error_code, f"no coordinator for {key}")
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_PAUSE_SECONDS)  # between two tries: its topic is being made
 
     def _any(self) -> Connection:
         if self._first is not None:

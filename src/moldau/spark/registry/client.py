@@ -136,7 +136,7 @@ class Registry:
             except (OSError, ValueError) as error:
                 failure = RegistryError(f"the registry at {self._settings.url} does not answer: {error}")
             if attempt < _ATTEMPTS:
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_PAUSE_SECONDS)  # between two tries
         raise failure
 
     def _ask_once(self, path: str, body: Mapping[str, Any] | None) -> Any:
