@@ -128,7 +128,7 @@ def test_only_administrators_change_rules_and_the_log_says_who_tried(
     add(broker, rule("alice", ResourceType.GROUP, "some", AclOperation.READ))
 
     def lines() -> list[dict[str, str]]:
-        return [json.loads(record.message) for record in caplog.records if record.name == "moldau.audit"]
+        return [json.loads(record.getMessage()) for record in caplog.records if record.name == "moldau.audit"]
 
     wait_for(lambda: any(each["event"] == "change" for each in lines()), "the change is written down")
     denied = [each for each in lines() if each["event"] == "authorization"]

@@ -10,6 +10,7 @@ import pytest
 
 from moldau.broker.coordinators import txn_verification
 from moldau.broker.requests.handlers import produce as handler
+from moldau.controller.image import UNASSIGNED_DIR
 from moldau.log.validation import RECORD_ERRORS_MAX, check_at_leisure
 from moldau.net.connection import ServerConnection
 from moldau.records import BatchOptions, Codec, build_batch, compress
@@ -193,6 +194,8 @@ def test_a_batch_that_was_truncated_meanwhile_is_not_acknowledged(
     async def lead_again() -> None:
         partition = brokers[0].replicas.leader(topic, 0)
         assert partition.log.log_end_offset == 1
+        while UNASSIGNED_DIR in partition.image.directories:
+            await asyncio.sleep(0.01)  # the controller's answer would bring the epoch of before
         image = partition.image
         if is_truncated:
             partition.log.truncate_to(0)
