@@ -18,6 +18,8 @@ from moldau.wire import messages as m
 from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
 from tests.support.sim_disk import SimDisk
 
+_FIRST_SEGMENT = "/data/t-0/00000000000000000000.log"
+
 
 def test_records_are_on_all_replicas_before_they_are_acknowledged() -> None:
     cluster = Cluster(3)
@@ -158,6 +160,26 @@ def test_a_machine_that_lost_its_tail_fetches_it_again() -> None:
         await cluster.until(lambda: set(cluster.image("t").isr) == {1, 2})
 
     cluster.run(test)
+
+
+@pytest.mark.parametrize("place", [16, 17], ids=["magic, so the leader cannot read it", "CRC, so it sends it as it is"])
+def test_a_follower_tells_whose_log_keeps_it_from_catching_up(place: int, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("t", [1, 2])
+        assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+        second_at = cluster.members[1].disk.file_size(_FIRST_SEGMENT)
+        cluster.members[2].crash()
+        assert await cluster.produce(1, "t", "b", acks=1) is ErrorCode.NONE
+        cluster.members[1].disk.damage(_FIRST_SEGMENT, second_at + place, 0x40)
+        cluster.register(2, incarnation=1)
+        cluster.publish()
+        await cluster.members[2].start()
+        await cluster.until(lambda: "cannot replicate t-0 from broker 1" in caplog.text)
+
+    with caplog.at_level("WARNING"):
+        cluster.run(test)
 
 
 def test_followers_wait_for_the_disk_where_the_topic_wants_flushes() -> None:

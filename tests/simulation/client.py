@@ -267,7 +267,10 @@ class SimClient:
         answer = None if frame.error_code or not frame.topics else frame.topics[0][1][0]
         if answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return Fetched(offset, [], -1, -1, is_out_of_range=True)
+        asked = self._leaders.get(partition, (-1, -1))[0] if node_id is None else node_id
         if answer is None or answer.error_code:
+            if answer is not None and answer.error_code == ErrorCode.CORRUPT_MESSAGE:  # it cannot read it itself
+                self.report_damage(partition, asked)
             self.lost_leader(partition, frame.error_code if answer is None else answer.error_code)
             await asyncio.sleep(_BACKOFF_S)
             return None
@@ -275,7 +278,7 @@ class SimClient:
         try:
             next_offset, records = _read(data, offset, (answer.aborted or ()) if committed else ())
         except CorruptBatch:
-            self.report_damage(partition, self._leaders.get(partition, (-1, -1))[0] if node_id is None else node_id)
+            self.report_damage(partition, asked)
             self.lost_leader(partition, ErrorCode.CORRUPT_MESSAGE)
             await asyncio.sleep(1.0)
             return None

@@ -27,6 +27,7 @@ from moldau.raft.election_state import CorruptQuorumState
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.append_failures import AppendFailures
 from tests.simulation.client import SimClient
+from tests.simulation.complaints import Complaints
 from tests.simulation.durability import check_recovery_points
 from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
@@ -388,7 +389,7 @@ class World:
         return client
 
     def _damaged(self, partition: Partition, node_id: int) -> None:
-        """Somebody was served damaged records: the operator replaces that replica."""
+        """Somebody was served damaged records, a client or a follower: the operator replaces that replica."""
         node = self.nodes.get(node_id)
         if node is not None and node.is_up and node_id not in self._in_repair:
             self._in_repair.add(node_id)
@@ -429,6 +430,7 @@ class World:
             with (
                 patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)),
                 self.append_failures.in_place(lambda: self.loop.current_name.partition(".")[0]),
+                Complaints(self._damaged).in_place(),
             ):
                 return self.loop.run_until_complete(main)
         finally:

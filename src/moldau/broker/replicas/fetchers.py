@@ -384,13 +384,20 @@ class _Fetcher:
         return bool(records) and partition.log.needs_flush
 
     def _failed(self, followed: _Followed, error: LogError) -> None:
-        _log.error("cannot replicate %r: %s", followed.partition, error)
+        self._complain(followed, error)
         # Its dir is offline until this node restarts.
         is_over = isinstance(error, StorageError) and not isinstance(error, OutOfDescriptors)
         followed.state.ready_at_ms = _NEVER if is_over else self._broker.clock.monotonic_ms() + self._backoff_ms
 
+    def _complain(self, followed: _Followed, error: LogError | str) -> None:
+        """People must hear of what no retry mends, and whose it is."""
+        _log.error("cannot replicate %r from broker %d: %s", followed.partition, self.leader_id, error)
+
     def _set_aside(self, followed: _Followed, error: ErrorCode, *, is_over: bool) -> None:
-        _log.debug("%r: broker %d answered %s", followed.partition, self.leader_id, error.name)
+        if error is ErrorCode.CORRUPT_MESSAGE:
+            self._complain(followed, f"its log is damaged at offset {followed.state.fetch_offset} or soon after")
+        else:
+            _log.debug("%r: broker %d answered %s", followed.partition, self.leader_id, error.name)
         if is_over:
             followed.state.ready_at_ms = _NEVER
         else:
