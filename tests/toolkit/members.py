@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from moldau.toolkit import App, FromKey, Message, Retry, offset_map
-from moldau.toolkit.consuming import Committed, ConsumerThread
+from moldau.toolkit.consumer_events import Committed
+from moldau.toolkit.consuming import ConsumerThread
 from moldau.toolkit.group import Group
 from moldau.toolkit.scheduler import Scheduler
 

@@ -46,7 +46,7 @@ async def run_batch(runtime: HandlerRuntime, lane: Lane, entries: Sequence[Entry
     for index, each in sorted(failures.items()):
         if not entries[index].part.alive:
             continue
-        at = await runtime.decide(lane, entries[index], each)
+        at = await runtime.verdicts.decide(lane.level, entries[index], each)
         if at is not None:
             again[index] = at
     return again

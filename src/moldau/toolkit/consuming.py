@@ -1,8 +1,8 @@
 """The one thread that owns a consumer: it polls, pauses, commits and seeks; everybody else asks it to.
 
-What happens is posted to the event loop (`post`), what is wanted comes through a queue of commands. The thread polls
-whatever the handlers do, so the group's `max.poll.interval.ms` is kept by handlers that take an hour; messages are
-handed over in batches, on credit (`Credit`).
+What happens is posted to the event loop (`consumer_events.py`), what is wanted comes through a queue of commands. The
+thread polls whatever the handlers do, so the group's `max.poll.interval.ms` is kept by handlers that take an hour;
+messages are handed over in batches, on credit (`Credit`).
 
 Invariants: no other thread calls the consumer. What the loop has not answered for is within the credit, and it answers
 (`taken`) only after it has asked for the pauses that those messages make necessary; the thread looks at its credit
@@ -22,12 +22,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from moldau.toolkit import offset_map, positions
+from moldau.toolkit.consumer_events import (
+    Arrived,
+    Assigned,
+    Committed,
+    Credit,
+    Event,
+    Reached,
+    Removed,
+    Revoking,
+    Trouble,
+)
 from moldau.toolkit.positions import Reset, Start
 from moldau.toolkit.scheduler import Where
 
@@ -37,76 +47,6 @@ _POLL_S = 0.02
 _HOLD_S_MAX = 1.0  # so long records may wait in the client before their partitions are paused
 _CALL_S = 15.0
 _LOG_AGAIN_S = 30.0
-
-
-@dataclass(slots=True, frozen=True)
-class Arrived:
-    """Records of one partition, in offset order."""
-
-    where: Where
-    generation: int
-    messages: Sequence[Message]
-    size: int
-
-
-@dataclass(slots=True, frozen=True)
-class Reached:
-    """The partition was read to this end; what else lies before it is no record."""
-
-    where: Where
-    generation: int
-    offset: int
-
-
-@dataclass(slots=True, frozen=True)
-class Assigned:
-    generation: int
-    starts: Sequence[Start]
-
-
-@dataclass(slots=True, frozen=True)
-class Revoking:
-    """These will be given back as soon as `answer` has what is to be committed first, or after `seconds`."""
-
-    wheres: Sequence[Where]
-    seconds: float
-    answer: Future[Mapping[Where, tuple[int, str]]]
-    metadata: Any  # the group's generation, for whoever commits in a transaction; None if we are no member any more
-
-
-@dataclass(slots=True, frozen=True)
-class Removed:
-    """These are gone: given back, or lost."""
-
-    wheres: Sequence[Where]
-    is_lost: bool
-
-
-@dataclass(slots=True, frozen=True)
-class Committed:
-    """A commit ended; without an error these offsets are the group's."""
-
-    offsets: Mapping[Where, tuple[int, str]]
-    error: str | None
-
-
-@dataclass(slots=True, frozen=True)
-class Trouble:
-    """Something the user should know; `is_fatal` when the thread has ended because of it."""
-
-    message: str
-    is_fatal: bool = False
-
-
-@dataclass(slots=True, frozen=True)
-class Credit:
-    """How much may be on its way to the loop at once. The bytes are passed by one batch of what the client fetched."""
-
-    messages: int
-    bytes: int
-
-
-Event = Arrived | Reached | Assigned | Revoking | Removed | Committed | Trouble
 
 
 Keep = Callable[[int, Sequence[Start], bool], Sequence[Start]]

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moldau.toolkit import letters, transactional
-from moldau.toolkit.consuming import (
+from moldau.toolkit.consumer_events import (
     Arrived,
     Assigned,
     Committed,
-    ConsumerThread,
     Credit,
     Event,
     Reached,
@@ -32,15 +31,17 @@ from moldau.toolkit.consuming import (
     Revoking,
     Trouble,
 )
+from moldau.toolkit.consuming import ConsumerThread
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.message import Message, headers_of
 from moldau.toolkit.positions import Reset, Start
-from moldau.toolkit.runtime import HandlerRuntime, Lane, Surroundings
+from moldau.toolkit.runtime import HandlerRuntime, Lane
 from moldau.toolkit.scheduler import Entry, Where
 from moldau.toolkit.sending import Producer, Record
 from moldau.toolkit.spec import TakesOver
 from moldau.toolkit.timekeeping import Time
 from moldau.toolkit.transactional import Transactions, TransactionThread, collecting
+from moldau.toolkit.verdicts import Surroundings
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

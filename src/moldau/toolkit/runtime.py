@@ -16,61 +16,27 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moldau.toolkit import letters
 from moldau.toolkit.batching import run_batch
-from moldau.toolkit.errors import CircuitOpen, HandlerFailed, RegistryAway, SchemaMissing, SendFailed, Undecodable
+from moldau.toolkit.errors import RegistryAway, SchemaMissing, SendFailed
 from moldau.toolkit.handling import Dispatch, arguments
 from moldau.toolkit.message import Message, headers_of
-from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after_failure
-from moldau.toolkit.scheduler import Entry, Scheduler, Where
+from moldau.toolkit.policy import BreakerState
+from moldau.toolkit.scheduler import Entry, Scheduler
 from moldau.toolkit.threads import DaemonThreads
-from moldau.toolkit.timekeeping import Cancellable, Time
+from moldau.toolkit.timekeeping import Cancellable
 from moldau.toolkit.transactional import Collected, collecting
+from moldau.toolkit.verdicts import NEVER, Counts, Surroundings, Verdicts
 
 if TYPE_CHECKING:
-    from moldau.toolkit.registry import Registry
-    from moldau.toolkit.sending import Producer
     from moldau.toolkit.spec import HandlerSpec
-    from moldau.toolkit.transactional import Outputs
 
 log = logging.getLogger("moldau.toolkit")
 
 _SLICE_S = 0.01  # a worker lets others have the loop after this long
 _LOOK_EVERY = 32
-_NEVER = float("inf")  # an entry that stays as it is, because the app stops or the partition is gone
-
-
-HandOver = Callable[[Entry, str, str, Callable[[bool], Sequence[letters.Header]]], Awaitable[bool]]
-"""Send an entry on as it came, to a topic made like another one, with headers built brief or not. False: not done."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened to the records of one handler since the app started."""
-
-    handled: int = 0
-    failed: int = 0
-    retried: int = 0
-    dead: int = 0
-    dropped: int = 0  # ended after their partition was gone
-
-
-@dataclass(slots=True, frozen=True)
-class Surroundings:
-    """What a handler's runtime needs of the app."""
-
-    group: str
-    time: Time
-    producer: Producer
-    registry: Registry | None
-    hand_over: HandOver
-    fail: Callable[[BaseException], None]
-    commit_now: Callable[[Where], Awaitable[None]]
-    note: Callable[[str, Message, dict[str, Any]], None] | None  # for the trace, where there is one
-    outputs: Outputs | None = None  # of transactional handlers
 
 
 class Lane:
@@ -108,6 +74,7 @@ class HandlerRuntime:
         self.main = Lane(Scheduler(order, limits), None)
         self.lanes = [self.main, *(Lane(Scheduler(order, limits), level) for level in levels)]
         self.breaker = BreakerState(spec.options.breaker) if spec.options.breaker is not None else None
+        self.verdicts = Verdicts(spec, around, self.counts, self.breaker)
         self._workers: list[Worker] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._threads = DaemonThreads(spec.options.workers, "moldau-handler")
@@ -339,7 +306,7 @@ class HandlerRuntime:
             # While one record is tried, its end decides; nobody is to be woken before.
             is_tried = reopens <= self.around.time.monotonic_ms() and self.running
             dues = [] if is_tried else [max(due, reopens) for due in dues] or [reopens]
-        due = min((due for due in dues if due != _NEVER), default=None)
+        due = min((due for due in dues if due != NEVER), default=None)
         if self._timer is not None:
             if self._timer[0] == due:
                 return
@@ -529,93 +496,12 @@ class HandlerRuntime:
             lane.scheduler.cancelled(entry)
             self.counts.dropped += 1
             return
-        again_ms = await self.decide(lane, entry, error)
+        again_ms = await self.verdicts.decide(lane.level, entry, error)
         if again_ms is None:
             lane.scheduler.finished(entry)
         else:
             lane.scheduler.again(entry, again_ms, parked=entry.parked)
             self._set_timer()
-
-    async def decide(self, lane: Lane, entry: Entry, error: BaseException) -> float | None:
-        """What becomes of a record that failed: None when it is finished here, or when to call the handler again."""
-        attempted = repr(Message(entry))
-        entry.attempts += 1
-        entry.failure = error
-        entry.parked = False
-        self.counts.failed += 1
-        message = Message(entry)
-        now = self.around.time.monotonic_ms()
-        decision = after_failure(self.options.retry, entry.attempts, lane.level, error)
-        log.warning("%s failed: %r; %s", attempted, error, decision.in_words)
-        match decision:
-            case RetryNow(delay_ms, parked):
-                entry.parked = parked
-                self.counts.retried += 1
-                self._note("retried", message, {"after_ms": delay_ms, "error": repr(error)[:500]})
-                return now + delay_ms
-            case RetryLater(level, delay_ms):
-                return await self._retry_later(entry, message, level, delay_ms, error)
-            case Die():
-                return await self._die(entry, message, error, now)
-
-    async def _retry_later(
-        self, entry: Entry, message: Message, level: int, delay_ms: int, error: BaseException
-    ) -> float | None:
-        origin = message.origin
-        topic = letters.retry_topic(origin.topic, level)
-        due = self.around.time.wall_ms() + delay_ms
-        attempts = message.attempt
-        headers = message.headers
-
-        def build(_brief: bool) -> Sequence[letters.Header]:
-            return letters.for_retry(headers, origin, self.around.group, error, attempts, due)
-
-        if not await self.around.hand_over(entry, topic, origin.topic, build):
-            return _NEVER
-        self.counts.retried += 1
-        self._note("retried", message, {"to": topic, "after_ms": delay_ms, "error": repr(error)[:500]})
-        return None
-
-    def _note(self, what: str, message: Message, details: dict[str, Any]) -> None:
-        if self.around.note is not None:
-            self.around.note(what, message, details)
-
-    async def _die(self, entry: Entry, message: Message, error: BaseException, now: float) -> float | None:
-        if self.breaker is not None and not self.breaker.allows_death(now):
-            if self.breaker.settings.action == "stop":
-                self.around.fail(
-                    CircuitOpen(
-                        f"{self.spec.name}: too many records died ({error!r} was the last): mend the handler or what "
-                        "it depends on, then start the app again; nothing is lost"
-                    )
-                )
-                return _NEVER
-            log.error("%s: too many records died; pausing", self.spec.name)
-            entry.attempts -= 1
-            assert self.breaker.open_until_ms is not None
-            return self.breaker.open_until_ms
-        origin = message.origin
-        if self.options.dead_letter is False:
-            kind = "cannot be decoded" if isinstance(error, Undecodable) else f"failed {message.attempt - 1} times"
-            failure = HandlerFailed(
-                f"{self.spec.name}: {origin.topic}-{origin.partition} offset {origin.offset} {kind}: {error!r}. It "
-                "stays unfinished. Give the handler dead_letter=True to set such records aside and go on"
-            )
-            failure.__cause__ = error
-            self.around.fail(failure)
-            return _NEVER
-        own = self.options.dead_letter
-        topic = own if isinstance(own, str) else letters.dead_letter_topic(origin.topic)
-        headers, attempts = message.headers, message.attempt - 1
-
-        def build(brief: bool) -> Sequence[letters.Header]:
-            return letters.for_dead_letter(headers, origin, self.around.group, error, attempts, brief=brief)
-
-        if not await self.around.hand_over(entry, topic, origin.topic, build):
-            return _NEVER
-        self.counts.dead += 1
-        self._note("dead-lettered", message, {"to": topic, "error": repr(error)[:500]})
-        return None
 
     # Batches.
 
