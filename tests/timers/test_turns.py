@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from moldau.timers.turns import PART_MS, Turns
+from moldau.timers.turns import PART_MS, Turns, let_go
 
 
 class SlowClock:
@@ -103,3 +103,20 @@ def test_of_coroutines_one_has_its_turn() -> None:
         assert ran == [0, 1, 2, 3, 4] * 3
 
     asyncio.run(run())
+
+
+def test_long_lists_are_freed_piece_by_piece() -> None:
+    freed = 0
+
+    class Counted:
+        def __del__(self) -> None:
+            nonlocal freed
+            freed += 1
+
+    lists = [[Counted() for _ in range(12_000)], [Counted() for _ in range(300)]]
+    pieces = []
+    for _ in let_go(*lists):
+        pieces.append(freed)
+        freed = 0
+    assert pieces == [5_000, 5_000, 2_000, 300]
+    assert lists == [[], []]

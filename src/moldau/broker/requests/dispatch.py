@@ -50,6 +50,7 @@ _LONG = 5_000
 _EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
 _READ_BY_HAND = ("Produce", "Fetch")
 _OURS = 3  # references: its owner's, ours, and that of the call that counts them
+_NOBODY_ELSES = 2  # no owner's
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
 
@@ -189,8 +190,7 @@ class Dispatcher:
             return
         try:
             response = self._carry_out(handle, call, request, data)
-            is_sliced = isinstance(response, GeneratorType)
-            if is_sliced:
+            if isinstance(response, GeneratorType):
                 response = await broker.in_turns(response)
             elif response is not None and not isinstance(response, Message):
                 response = await response
@@ -199,7 +199,7 @@ class Dispatcher:
         except Exception as error:
             self._fail(call, request, error)
             return
-        if is_sliced:  # it has been answered, and nobody keeps it
+        if getrefcount(request) == _NOBODY_ELSES:  # it has been answered, and nobody keeps it
             await self._let_go(request)
 
     async def _respond_at_length(self, call: Call, response: Message) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from moldau.broker.replicas.fetch_sessions import FetchContext
+from moldau.broker.requests import dispatch
 from moldau.broker.requests.handlers import produce
 from moldau.records import build_batch
 from moldau.testing import Broker
-from moldau.timers.turns import Turns
+from moldau.timers.turns import Turns, let_go
 from moldau.wire import ErrorCode, decode_request
 from moldau.wire import messages as m
 from tests.broker.requests.handlers.conftest import on_loop
@@ -57,6 +58,27 @@ def test_metadata_of_very_many_names(client: WireClient, slices: list[int]) -> N
     assert answer.topics[0].error_code == 0
     assert {each.error_code for each in answer.topics[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert sum(slices) > MANY / 250
+
+
+def test_what_a_long_request_and_its_answer_held_is_freed_piece_by_piece(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    freed: list[type] = []
+
+    def noted(*lists: list[Any]) -> Any:
+        lengths.extend(len(each) for each in lists)
+        freed.extend(type(each[0]) for each in lists)
+        return let_go(*lists)
+
+    monkeypatch.setattr(dispatch, "let_go", noted)
+    kind = m.MetadataRequest
+    names = [kind.MetadataRequestTopic(name=f"none-{number}") for number in range(MANY)]
+    assert len(client.ask(kind(names, False), 12).topics) == MANY
+    deadline = time.monotonic() + 30
+    while len(freed) < 2 and time.monotonic() < deadline:  # after the answer has left
+        time.sleep(0.01)
+    assert (lengths, freed) == ([MANY] * 2, [m.MetadataResponse.MetadataResponseTopic, kind.MetadataRequestTopic])
 
 
 def test_metadata_of_very_many_ids_and_of_half_an_id(client: WireClient) -> None:

@@ -1,5 +1,6 @@
 """CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords over the wire."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,8 @@ import pytest
 from moldau.broker.config import BrokerConfig
 from moldau.controller.delta import ImageDelta, diff
 from moldau.controller.image import ClusterImage
-from moldau.testing import Broker
+from moldau.seams import disk
+from moldau.testing import Broker, throwaway_disk
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.broker.requests.handlers.conftest import make_broker, on_loop
@@ -217,6 +219,30 @@ def test_a_topic_of_many_partitions_is_made_in_turns(own_broker: Broker, own_cli
     assert on_loop(own_broker, lambda: sum(1 for _ in replicas)) == 300
     assert sum(made.counts) == 300
     assert max(made.counts) <= 2  # one in its turn, and the one that was asked for
+
+
+def test_a_topic_of_many_partitions_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While much is to be written back, an fsync takes as long as all of it: so there is none for a partition, and none
+    on the loop; the metadata's own is made by a thread."""
+    flushed_by: list[int] = []
+    monkeypatch.setattr(disk, "flush_descriptor", lambda _: flushed_by.append(threading.get_ident()))
+    monkeypatch.setattr(
+        throwaway_disk, "ThrowawayDisk", throwaway_disk.FillableDisk
+    )  # which flushes what it is told to
+    rare = dict.fromkeys(
+        ("log_flush_offset_checkpoint_interval_ms", "log_flush_start_offset_checkpoint_interval_ms"), "3600000"
+    )
+    with (
+        make_broker(tmp_path, log_dirs=f"{tmp_path}/one", **rare) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        loop_thread = on_loop(broker, threading.get_ident)
+        flushed_by.clear()
+        topic = client.new_topic(300)
+        assert client.produce(topic, [b"v"], partition=299).error_code == 0
+        wait_until(broker, lambda: not broker.node.broker.replicas._behind)
+        assert loop_thread not in flushed_by
+        assert 1 <= len(flushed_by) <= 10
 
 
 def test_a_topic_of_many_partitions_is_removed_in_turns(own_broker: Broker, own_client: WireClient) -> None:
