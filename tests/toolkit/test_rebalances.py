@@ -3,15 +3,16 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from moldau.toolkit import App, Message
+from moldau.toolkit.consuming import ConsumerThread
 from tests.toolkit.killing import Killing, Line, judge, make_topic, run_killing
 from tests.toolkit.waiting import until
 
@@ -59,6 +60,44 @@ def test_the_judge_allows_what_may_be() -> None:
     repeated = ["a began k1 1 t 0 5", "a dying", "b began k1 1 t 0 5", "b ended k1 1 t 0 5", "b commit t 0 6 -"]
     late = ["c began k1 1 t 0 5", "c broke k1 1 t 0 5", "c lost t:0"]  # its partition was gone, and it knew later
     judge(journal(*repeated, *late), is_ordered=True)
+
+
+def test_a_stop_while_the_group_rebalances_commits_all_the_same(
+    bootstrap: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the members' joining and their assignment a group refuses commits: that was what a storm of rebalances
+    showed now and then, as records that were handled twice."""
+    topic, group = fresh("numbers"), fresh("group")
+    make_topic(bootstrap, topic, 1)
+    seen: list[int] = []
+    refusals = iter((KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION))
+    plain_commit = ConsumerThread._commit
+
+    def commit(thread: ConsumerThread, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+        if (code := next(refusals, None)) is not None:
+            raise KafkaException(KafkaError(code))
+        plain_commit(thread, offsets)
+
+    async def main() -> None:
+        app = App(group, bootstrap_servers=bootstrap, auto_offset_reset="earliest", commit_every="1h")
+
+        @app.handler(topic)
+        async def handle(number: int) -> None:
+            seen.append(number)
+
+        await app.start()
+        for number in range(10):
+            await app.send(topic, number)
+        await until(lambda: len(seen) == 10)
+        monkeypatch.setattr(ConsumerThread, "_commit", commit)
+        await app.stop()
+
+    asyncio.run(main())
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    (found,) = reader.committed([TopicPartition(topic, 0)], timeout=30)
+    reader.close()
+    assert found.offset == 10
+    assert next(refusals, None) is None
 
 
 @pytest.mark.timeout(90)

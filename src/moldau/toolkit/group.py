@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, KafkaException
+
 from moldau.toolkit import letters, transactional
 from moldau.toolkit.consumer_events import (
     Arrived,
@@ -44,13 +46,20 @@ from moldau.toolkit.transactional import Transactions, TransactionThread, collec
 from moldau.toolkit.verdicts import Surroundings
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-
     from moldau.toolkit.topics import TopicMaker
 
 log = logging.getLogger("moldau.toolkit")
 _NAMED_MAX = 10
 _TRANSACTION_MS = 100  # so often what transactional handlers sent goes out
+_LAST_COMMIT_S = 10.0
+_PASSING = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,  # we are about to learn the new one
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._WAIT_COORD,
+)
 
 Hook = Callable[[list[Where]], Any]
 
@@ -540,10 +549,7 @@ class Group:
             self._timer.cancel()
         if self._owners:
             await self._tell(self._hooks.revoked, self.assignment)
-        try:
-            await asyncio.wait_for(self.commit_now(), 10)
-        except Exception as error:  # what was finished last will be repeated
-            log.warning("the last commit failed: %r", error)
+        await self._commit_last()
         if not self._has_started:
             return
         self._thread.close()
@@ -553,6 +559,21 @@ class Group:
             task.cancel()
         if self._transactions is not None:
             self._transactions.close()
+
+    async def _commit_last(self) -> None:
+        """While members come and go the group refuses commits; as polling goes on, it takes them a moment later, or
+        takes the partitions, and then they are committed as those are given back."""
+        deadline = self._loop.time() + _LAST_COMMIT_S
+        while True:
+            try:
+                await asyncio.wait_for(self.commit_now(), max(0.0, deadline - self._loop.time()))
+            except Exception as error:  # what was finished last will be repeated
+                if not _is_passing(error) or self._loop.time() > deadline:
+                    log.warning("the last commit failed: %r; what was finished since the one before is repeated", error)
+                    return
+                await asyncio.sleep(0.02)
+            else:
+                return
 
     async def is_idle(self) -> bool:
         """Whether everything there is was handled, but for what waits for a time to come."""
@@ -592,6 +613,11 @@ class Group:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether a commit that was refused so is worth another try."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
 def _listed(wheres: Iterable[Where]) -> str:
