@@ -4,7 +4,9 @@ The model knows only lists. It checks after every step what the scheduler promis
 passes nothing unfinished, nothing repeated after a restart but what was unfinished at the commit, and bounds.
 """
 
+import gc
 import random
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -332,3 +334,26 @@ def test_a_stopping_scheduler_starts_nothing() -> None:
     assert scheduler.take(0) is None
     assert scheduler.is_full(part)
     assert scheduler.snapshot(part)[0] == 5
+
+
+class Raw:
+    """Stands for a client's message."""
+
+
+def test_what_was_taken_away_is_freed_without_the_collector() -> None:
+    """It does not know entries: a partition that kept its unfinished ones would keep them for ever."""
+    where, raw = ("t", 0), Raw()
+    left = weakref.ref(raw)
+    scheduler = Scheduler("key")
+    scheduler.assigned(where, 1, 0)
+    scheduler.arrived(where, 1, [Entry(None, 0, b"a", 1), Entry(raw, 1, b"a", 1)], 0)
+    running = scheduler.take(0)
+    del raw
+    gc.disable()
+    try:
+        assert [entry.offset for entry in scheduler.removed(where)] == [0, 1]
+        assert running is not None
+        assert not scheduler.finished(running)
+        assert left() is None
+    finally:
+        gc.enable()

@@ -294,6 +294,14 @@ class ConsumerThread:
 
     def _take(self, messages: Sequence[Message]) -> None:
         """Hand records over, partition by partition."""
+        # Most batches are of one partition and without an error, and C sees that for all messages at once.
+        if (
+            len(set(map(Message.partition, messages))) == 1
+            and len(set(map(Message.topic, messages))) == 1
+            and not any(map(Message.error, messages))
+        ):
+            self._hand((messages[0].topic() or "", messages[0].partition() or 0), messages)
+            return
         records: list[Message] = []
         topic: str | None = None
         index: int | None = None

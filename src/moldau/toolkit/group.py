@@ -17,9 +17,11 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as RawMessage
 
 from moldau.toolkit import letters, transactional
 from moldau.toolkit.consumer_events import (
@@ -282,9 +284,7 @@ class Group:
         _, lane = owner
         now = self._time.monotonic_ms()
         if lane.level is None:
-            entries = [
-                Entry(m, m.offset() or 0, key := m.key(), len(m) + (len(key) if key else 0)) for m in event.messages
-            ]
+            entries = _entries(event.messages)
         else:
             entries = [self._delayed(owner[0], lane.level, message, now) for message in event.messages]
         lane.scheduler.arrived(event.where, event.generation, entries, now)
@@ -516,13 +516,13 @@ class Group:
             return None
         failure = SendFailed(f"its output cannot be sent: {error.str()}", is_retriable=False)
         own = owner[0].options.dead_letter
-        if own is False or isinstance(entry.failure, SendFailed):
+        if own is False or entry.failure is SendFailed:
             where = f"{entry.part.where[0]}-{entry.part.where[1]} offset {entry.offset}"
             self._fail(
                 HandlerFailed(f"{where}: {failure}. Nothing of it is committed. Give the handler dead_letter=True")
             )
             return None
-        entry.failure = failure
+        entry.failure = SendFailed
         origin = Message(entry).origin
         topic = own if isinstance(own, str) else letters.dead_letter_topic(origin.topic)
         await self._topics.ensure(topic, origin.topic)
@@ -613,6 +613,15 @@ class Group:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _entries(messages: Sequence[RawMessage]) -> list[Entry]:
+    """An entry for each, made in C where that can be: every record passes here."""
+    keys: list[Any] = list(map(RawMessage.key, messages))
+    sizes: Iterable[int] = map(len, messages)
+    sizes = map(add, sizes, map(len, keys)) if None not in keys else map(add, sizes, (len(key or b"") for key in keys))
+    offsets: Iterable[Any] = map(RawMessage.offset, messages)  # None only of what is no record
+    return list(map(Entry, messages, offsets, keys, sizes))
 
 
 def _is_passing(error: Exception) -> bool:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from moldau.toolkit import offset_map
 from moldau.toolkit.offset_map import Anchor, Noted
 
@@ -41,25 +43,23 @@ class Limits:
     entries_per_partition: int = 5_000
 
 
-class Entry:
-    """One record between its arrival and its end."""
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One record between its arrival and its end.
 
-    # What few entries ever have is in their __dict__, which the others do not make: every record is one of these.
-    __slots__ = ("__dict__", "key", "offset", "part", "raw", "size")
+    Every record is one of these, so it is as cheap as an object can be, and the collector of cycles does not know it.
+    So nothing an entry leads to may lead back to it for good: `removed` empties its partition, and of what went wrong
+    it keeps the kind, not the exception with its frames.
+    """
 
+    raw: Any
+    offset: int
+    key: bytes | None
+    size: int
     due_ms: float = 0.0
     attempts: int = 0
-    failure: BaseException | None = None
+    failure: type[BaseException] | None = None
     parked: bool = False
-    part: Part  # set on arrival
-
-    def __init__(self, raw: Any, offset: int, key: bytes | None, size: int, due_ms: float = 0.0) -> None:
-        self.raw = raw
-        self.offset = offset
-        self.key = key
-        self.size = size
-        if due_ms:
-            self.due_ms = due_ms
+    part: Part = None  # type: ignore[assignment]  # set on arrival
 
 
 class Part:
@@ -150,7 +150,10 @@ class Scheduler:
         self._ready = deque(entry for entry in self._ready if entry.part.alive)
         self._delayed = [item for item in self._delayed if item[2].part.alive]
         heapq.heapify(self._delayed)
-        return list(part.unfinished.values())
+        unfinished = list(part.unfinished.values())
+        part.unfinished.clear()
+        part.lanes.clear()
+        return unfinished
 
     # Records arrive.
 
@@ -162,13 +165,13 @@ class Scheduler:
         taken = size = 0
         ready, lanes, unfinished = self._ready, part.lanes, part.unfinished
         by_key, by_partition = self.order == "key", self.order == "partition"
-        next_offset = part.next_offset
+        next_offset, noted = part.next_offset, part.noted
         for entry in entries:
             offset = entry.offset
             if offset < next_offset:
                 continue
             next_offset = offset + 1
-            if part.noted and self._is_noted(part, offset):
+            if noted and self._is_noted(part, offset):
                 continue
             entry.part = part
             unfinished[offset] = entry

@@ -73,7 +73,7 @@ class Verdicts:
         """What becomes of a record that failed: None when it is finished here, or when to call the handler again."""
         attempted = repr(Message(entry))
         entry.attempts += 1
-        entry.failure = error
+        entry.failure = type(error)
         entry.parked = False
         self._counts.failed += 1
         message = Message(entry)
