@@ -17,6 +17,7 @@ from moldau.spark.options import OptionError
 from moldau.spark.ranges import DataLost
 from moldau.spark.stream_source import StreamReader, share
 from moldau.testing import Broker
+from moldau.toolkit.lag import LagMonitor
 from tests.spark.reading import rows, send, stream_reader, values
 from tests.support.clients import Sent, add_partitions, admin, create_topic, fresh, quiet, send_confluent, wait_for
 
@@ -360,6 +361,21 @@ def test_progress_is_a_consumer_group(reader_of: ReaderOf, bootstrap: str) -> No
     silent = reader_of(subscribe=topic, kafka_group_id=f"silent-{topic}", publishProgress=False)
     silent.latestOffset({topic: {"0": 2}}, EVERYTHING)
     assert committed(f"silent-{topic}") is None
+
+
+def test_the_lag_of_a_query_is_seen_through_the_offsets_it_publishes(reader_of: ReaderOf, bootstrap: str) -> None:
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 5)
+    reader_of(subscribe=topic).latestOffset({topic: {"0": 2}}, EVERYTHING)
+    monitor = LagMonitor({"bootstrap.servers": bootstrap})  # as `moldau lag`, of all groups
+    (seen,) = [state for state in monitor.measure() if state.topic == topic]
+    assert (seen.group, seen.committed, seen.lag, seen.members) == (f"spark-{topic}", 2, 3, 0)
+    assert seen.judgement == "ok", "a query has no members: whether it stands still is seen over a window"
+    (seen,) = [state for state in monitor.measure() if state.topic == topic]
+    assert seen.judgement == "stopped"
+    reader_of(subscribe=topic).latestOffset({topic: {"0": 4}}, EVERYTHING)
+    (seen,) = [state for state in monitor.measure() if state.topic == topic]
+    assert (seen.lag, seen.judgement) == (1, "ok")
 
 
 def test_connections_that_brokers_closed_for_idleness_are_made_again_at_once(caplog: pytest.LogCaptureFixture) -> None:

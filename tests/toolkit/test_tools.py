@@ -194,6 +194,20 @@ def test_judgements(pairs: list[tuple[int, int]], members: int, said: Judgement)
     assert judge(samples(*pairs), members) == said
 
 
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([(0, 9)], "ok"),
+        ([(0, 9), (3, 9)], "ok"),
+        ([(5, 9), (6, 20), (7, 30)], "slow"),
+        ([(5, 9), (5, 9)], "stopped"),
+    ],
+)
+def test_what_never_has_members_is_judged_by_its_movement(pairs: list[tuple[int, int]], said: Judgement) -> None:
+    """A Spark query: one measurement of it is no reason for an alarm."""
+    assert judge(samples(*pairs), 0, has_no_membership=True) == said
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8), st.integers(0, 2))
 def test_who_has_caught_up_is_ok(pairs: list[tuple[int, int]], members: int) -> None:
     assert judge(samples(*pairs, (60, 60)), members) == "ok"

@@ -3,7 +3,7 @@
 A number says little: a million records behind and catching up is fine, ten behind and standing still is not. So the
 judgement is over a window of measurements, as in Burrow: `ok`, `slow` (falls behind), `stalled` (members are there,
 and nothing moves), `stopped` (nobody is there, and records wait). Spark queries that publish their progress as a group
-(`publishProgress`) have no members and are seen by their offsets: they are judged by whether these move.
+(`publishProgress`) never have members and are seen by their offsets: they are judged by whether these move.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class PartitionLag:
     judgement: Judgement
 
 
-def judge(samples: Sequence[Sample], members: int) -> Judgement:
-    """What a window of measurements says, oldest first."""
+def judge(samples: Sequence[Sample], members: int, *, has_no_membership: bool = False) -> Judgement:
+    """What a window of measurements says, oldest first. A group without membership (Spark's) only ever has offsets."""
     last = samples[-1]
     if last.lag == 0:
         return "ok"
     if len(samples) == 1:
-        return "ok" if members else "stopped"
+        return "ok" if members or has_no_membership else "stopped"
     first = samples[0]
     if last.committed == first.committed:
         if first.lag == 0:
@@ -138,7 +138,7 @@ class LagMonitor:
                 samples = kept[key] = self._samples.get(key) or deque(maxlen=self._window)
                 samples.append(Sample(now, offset, ends[where]))
                 age = 0.0 if offset >= ends[where] else seconds.get(where)
-                found.append(self._state(group, where, list(samples), age, members.get(group, 0)))
+                found.append(self._state(group, where, list(samples), age, members.get(group)))
         self._samples = kept
         for state in found:
             self._tell(state)
@@ -146,10 +146,11 @@ class LagMonitor:
 
     @staticmethod
     def _state(
-        group: str, where: Where, samples: Sequence[Sample], seconds: float | None, members: int
+        group: str, where: Where, samples: Sequence[Sample], seconds: float | None, count: int | None
     ) -> PartitionLag:
         last = samples[-1]
-        judgement = judge(samples, members)
+        members = count or 0
+        judgement = judge(samples, members, has_no_membership=count is None)
         return PartitionLag(
             group, *where, last.committed, last.end, last.lag, seconds, trend(samples), members, judgement
         )
@@ -176,14 +177,17 @@ class LagMonitor:
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def _members(self, groups: Sequence[str]) -> dict[str, int]:
+        """How many members groups have; those without membership, that are nothing but offsets, are left out."""
         if not groups:
             return {}
         found = {}
         for group, future in self._admin.describe_consumer_groups(list(groups)).items():
             try:
-                found[group] = len(future.result(_SECONDS).members)
+                told = future.result(_SECONDS)
             except KafkaException:
-                found[group] = 0  # it has offsets and is no group of members: Spark's, for one
+                continue
+            if told.members or not told.is_simple_consumer_group:
+                found[group] = len(told.members)
         return found
 
 
