@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sqlalchemy import Connection, Engine, Table, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from moldau.toolkit import App, Retry, SetupError, TestApp
+from moldau.toolkit import App, Producer, Retry, SetupError, TestApp
 from moldau.toolkit.db import ExactlyOnce
 
 Name = Callable[[str], str]
@@ -31,11 +31,20 @@ def rows(engine: Engine, table: Table) -> dict[int, tuple[int, int]]:
         return {index: (offset, epoch) for index, offset, epoch in found}
 
 
+@pytest.mark.parametrize("committed", [0, 5])
 async def test_the_database_says_where_to_begin(
-    fresh: Name, bootstrap: str, url: str, engine: Engine, name: Name, results: Table, written: Written
+    committed: int,
+    fresh: Name,
+    bootstrap: str,
+    url: str,
+    engine: Engine,
+    name: Name,
+    results: Table,
+    written: Written,
 ) -> None:
-    """Whatever the group committed; and seeking moves the database."""
+    """Whatever the group committed, before it or beyond it; and seeking moves the database."""
     group, topic, table = fresh("group"), fresh("words"), name("offsets")
+    calls: list[str] = []
 
     def make() -> tuple[App, ExactlyOnce]:
         app = App(group, bootstrap_servers=bootstrap)
@@ -43,6 +52,7 @@ async def test_the_database_says_where_to_begin(
 
         @app.handler(topic, order="partition", once=once, dead_letter=True, retry=Retry(now=0))
         async def handle(word: str, transaction: AsyncConnection) -> None:
+            calls.append(word)
             await transaction.execute(insert(results).values(word=word))
             if word == "bad":
                 raise ValueError("it never works")
@@ -56,13 +66,18 @@ async def test_the_database_says_where_to_begin(
         await test.idle()
         assert len(await test.dead_letters(topic)) == 1
     assert rows(engine, once.table) == {0: (4, 1)}
+    outside = Producer(bootstrap)
+    await asyncio.to_thread(lambda: outside.send(topic, "w4").result(40))
+    await asyncio.to_thread(outside.close)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # the group would begin anew
+    consumer.commit(offsets=[TopicPartition(topic, 0, committed)], asynchronous=False)
     consumer.close()
+    calls.clear()
     app, once = make()
     async with TestApp(app, bootstrap_servers=bootstrap) as test:
-        await test.send(topic, "w4")
+        await until(lambda: written().get("w4") == 1, "it begins where the database is")
         await test.idle()
+        assert calls == ["w4"], "and not before"
         assert written() == {"w0": 1, "w1": 1, "w3": 1, "w4": 1}
         await app.seek(topic, 0, 3)
         await until(lambda: written().get("w4") == 2, "it reads on from there")
