@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
+from moldau.controller.scram import alter_user_scram_credentials, describe_user_scram_credentials
 from moldau.security.first_users import FirstUser, first_user, parse_first_user
 from moldau.security.sasl.client import Credentials, LoginRefused, exchange
 from moldau.security.sasl.mechanism import SCRAM, AuthenticationFailed, ServerMechanism, Step
@@ -20,6 +21,7 @@ from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import ScramServer
 from moldau.security.scram_users import ClusterUsers
 from moldau.wire import messages as m
+from tests.controller.world import World
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret", "a,b=c": "odd"}
 NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -91,6 +93,33 @@ def test_an_unknown_user_has_a_salt_of_its_own_like_everybody() -> None:
     strong = parse_first_user("SCRAM-SHA-256=[name=x,password=y,iterations=16384]")
     assert first_answer("nobody", ClusterUsers(lambda: image_of([strong])))[1] == "16384"
     assert first_answer("nobody", ClusterUsers(lambda: many))[1] == "4096"
+
+
+def test_salts_of_unknown_users_stay_when_users_come_and_go() -> None:
+    """Otherwise who asks for a name now and then sees which answers change, and knows who exists."""
+    kind = m.AlterUserScramCredentialsRequest
+    image = image_of([first_user("SCRAM-SHA-256", "middle", "x")])  # as given when the controllers were formatted
+    before = [first_answer(name, ClusterUsers(lambda: image)) for name in ("nobody", "somebody")]
+
+    def change(*requests: m.AlterUserScramCredentialsRequest) -> list[tuple[str, str]]:
+        nonlocal image
+        for offset, request in enumerate(requests, start=1):
+            made = alter_user_scram_credentials(image, request, World().context).records
+            image = apply(image, made, offset=offset, epoch=0)
+        return [first_answer(name, ClusterUsers(lambda: image)) for name in ("nobody", "somebody")]
+
+    def upsert(name: str) -> m.AlterUserScramCredentialsRequest:
+        return kind(upsertions=[kind.ScramCredentialUpsertion(name, 1, 4096, b"s" * 26, name.encode() * 8)])
+
+    def delete(name: str) -> m.AlterUserScramCredentialsRequest:
+        return kind(deletions=[kind.ScramCredentialDeletion(name, 1)])
+
+    assert change(upsert("first")) == before
+    assert change(upsert("last")) == before
+    assert change(upsert("middle")) == before  # another password
+    assert change(delete("first")) == before
+    assert change(delete("middle"), delete("last"), upsert("new")) == before
+    assert "decoy" not in repr(describe_user_scram_credentials(image, m.DescribeUserScramCredentialsRequest(None)))
 
 
 def test_an_unknown_user_costs_no_less_time() -> None:

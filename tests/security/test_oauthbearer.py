@@ -73,6 +73,12 @@ BAD: dict[str, Callable[[Issuer], str]] = {
     "long": lambda issuer: "a" * 70_000,
     "nothing": lambda issuer: "..",
     "scope": lambda issuer: issuer.token(scope=7),
+    "never ends": lambda issuer: issuer.token(exp=float("inf")),
+    "ends at no time": lambda issuer: issuer.token(exp=float("nan")),
+    "ends beyond all clocks": lambda issuer: issuer.token(exp=10**400),
+    "ends when it is true": lambda issuer: issuer.token(exp=True),
+    "begins at no time": lambda issuer: issuer.token(nbf=float("nan")),
+    "issued at no time": lambda issuer: issuer.token(iat=float("-inf")),
 }
 
 

@@ -2,6 +2,10 @@
 
 The client sends the salted password; what is kept are the keys derived from it (RFC 5802), from which it cannot be had
 back. A user with any mistake in the request is left alone altogether.
+
+Who asks for a user that does not exist is shown a salt all the same (`security/scram_users.py`). What these salts are
+made of must be secret, the same on every node, and stay when users come and go: the first change of users writes it
+down, as a setting of a resource that no API names. Apache Kafka keeps such a record, and makes nothing of it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TypeAlias
 
 from moldau.controller.context import ControllerContext, ControllerResult
 from moldau.controller.errors import ApiError
-from moldau.controller.image import ClusterImage, ScramKey
+from moldau.controller.image import ClusterImage, ConfigResource, ScramKey
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
@@ -26,6 +30,8 @@ _Change: TypeAlias = (
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 HASHES: Mapping[int, str] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+_DECOYS = ConfigResource(0, "moldau")
+_DECOY_SECRET = "scram.decoy.secret"
 
 
 def alter_user_scram_credentials(
@@ -48,7 +54,28 @@ def alter_user_scram_credentials(
             result.error_code, result.error_message = error.code, error.message
             continue
         records.append(_record(change))
+    if records and _DECOY_SECRET not in image.config(*_DECOYS):
+        secret = decoy_secret(image)
+        if secret is None:
+            made = (each for each in records if isinstance(each, m.UserScramCredentialRecord))
+            secret = next((_secret_from(each.server_key) for each in made), None)
+        if secret is not None:
+            records.insert(0, m.ConfigRecord(*_DECOYS, _DECOY_SECRET, secret.hex()))
     return ControllerResult(response, records)
+
+
+def decoy_secret(image: ClusterImage) -> bytes | None:
+    """What the salts of users that do not exist are made of. Before it is written down, and in a cluster whose
+    controllers are Apache Kafka's, the first user's key stands for it; None if there is none."""
+    written = image.config(*_DECOYS).get(_DECOY_SECRET)
+    if written is not None:
+        return bytes.fromhex(written)
+    first = min(image.scram, default=None)
+    return None if first is None else _secret_from(image.scram[first].server_key)
+
+
+def _secret_from(server_key: bytes) -> bytes:
+    return hmac.digest(server_key, b"salts of users that do not exist", "sha256")
 
 
 def _check(image: ClusterImage, change: _Change, mentions: int) -> None:

@@ -19,6 +19,7 @@ _TOKEN_CHARACTERS_MAX = 64 * 1024
 _KEY_SET_BYTES_MAX = 1024 * 1024
 _KEYS_MAX = 100
 _FETCH_SECONDS_MAX = 10.0
+_SECONDS_MAX = 1 << 43  # in milliseconds, less than a 64-bit number holds
 
 
 class InvalidToken(Exception):
@@ -129,7 +130,7 @@ class TokenVerifier:
         name, expires, begins = claims[rules.subject_claim], claims["exp"], claims.get("nbf", claims["iat"])
         if not isinstance(name, str) or not name:
             raise InvalidToken(f"its claim {rules.subject_claim} is no name")
-        if not isinstance(expires, int | float) or not isinstance(begins, int | float):
+        if not _is_time(expires) or not _is_time(begins):
             raise InvalidToken("its times are no numbers")
         scope = claims.get(rules.scope_claim, "")
         if not isinstance(scope, str | list):
@@ -139,6 +140,12 @@ class TokenVerifier:
         if begins * 1000 - skew_ms > now_ms:
             raise InvalidToken("it is not valid yet")
         return Bearer(name, int(expires * 1000))
+
+
+def _is_time(value: object) -> bool:
+    """Seconds that a clock could show. JSON as Python reads it also knows NaN and Infinity, and numbers of any
+    length; true is a number, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_SECONDS_MAX <= value <= _SECONDS_MAX
 
 
 def check_key_url(url: str) -> None:

@@ -13,7 +13,8 @@ import os
 from collections.abc import Callable
 
 from moldau.controller.delegation_tokens import is_expired, token_hmac
-from moldau.controller.image import ClusterImage, ScramCredential, ScramKey
+from moldau.controller.image import ClusterImage, ScramKey
+from moldau.controller.scram import decoy_secret
 from moldau.security.principal import Principal
 from moldau.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from moldau.security.sasl.scram import ITERATIONS_MIN, ScramKeys, TokenKeys, derive_keys
@@ -21,6 +22,8 @@ from moldau.security.sasl.scram import ITERATIONS_MIN, ScramKeys, TokenKeys, der
 _NUMBERS = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
 _SALT_BYTES = 26  # as long as Kafka's tools make it
 _TOKENS_KEPT_MAX = 10_000
+_KINDS_MAX = 16
+_Kind = tuple[int, int]
 
 
 class ClusterUsers:
@@ -31,7 +34,7 @@ class ClusterUsers:
         self._token_secret = token_secret
         self._token_keys: dict[tuple[str, str], ScramKeys] = {}
         self._fallback_secret = os.urandom(32)
-        self._models: tuple[object, dict[int, list[ScramCredential]], bytes] = (None, {}, b"")
+        self._models: tuple[object, dict[int, list[_Kind]], bytes] = (None, {}, b"")
 
     def keys_of(self, user: str, mechanism: str) -> ScramKeys | None:
         found = self._image().scram.get(ScramKey(user, _NUMBERS[mechanism]))
@@ -54,26 +57,25 @@ class ClusterUsers:
         return TokenKeys(keys, Principal.parse(token.owner), until_ms)
 
     def decoy_keys(self, user: str, mechanism: str) -> ScramKeys:
-        """Salt and iterations like those of some user there is. What they depend on is secret and the same on every
-        node of the cluster, so that asking twice, or elsewhere, gives nothing away."""
-        models, secret = self._known(mechanism)
+        """Salt and iterations like those of some user there is. What they depend on is secret, the same on every node
+        of the cluster, and stays when users come and go: asking twice, later or elsewhere, gives nothing away."""
+        kinds, secret = self._known(mechanism)
         seed = hmac.digest(secret, f"{mechanism} {user}".encode("utf-8", "surrogatepass"), "sha512")
         salt_bytes, iterations = _SALT_BYTES, ITERATIONS_MIN
-        if models:
-            model = models[int.from_bytes(seed[:4], "big") % len(models)]
-            salt_bytes, iterations = len(model.salt), max(model.iterations, ITERATIONS_MIN)
+        if kinds:  # the one that goes best with the seed: another kind that comes or goes changes few of them
+            salt_bytes, iterations = min(kinds, key=lambda kind: hmac.digest(seed, b"%d %d" % kind, "sha256"))
         stream = hashlib.shake_256(seed).digest(salt_bytes)
         return ScramKeys(stream, hmac.digest(seed, b"stored", _HASH[mechanism]), os.urandom(32), iterations)
 
-    def _known(self, mechanism: str) -> tuple[list[ScramCredential], bytes]:
-        users = self._image().scram
-        if self._models[0] is not users:
-            by_mechanism: dict[int, list[ScramCredential]] = {}
-            for key in sorted(users.keys()):
-                by_mechanism.setdefault(key.mechanism, []).append(users[key])
-            first = min(users.keys(), default=None)
-            secret = self._fallback_secret if first is None else users[first].server_key
-            self._models = (users, by_mechanism, secret)
+    def _known(self, mechanism: str) -> tuple[list[_Kind], bytes]:
+        """Lengths of salts and iterations that users of the mechanism have; and what decoys are made of."""
+        image = self._image()
+        if self._models[0] is not image.scram:
+            kinds: dict[int, set[_Kind]] = {}
+            for key, each in image.scram.items():
+                kinds.setdefault(key.mechanism, set()).add((len(each.salt), max(each.iterations, ITERATIONS_MIN)))
+            few = {number: sorted(each)[:_KINDS_MAX] for number, each in kinds.items()}
+            self._models = (image.scram, few, decoy_secret(image) or self._fallback_secret)
         return self._models[1].get(_NUMBERS[mechanism], []), self._models[2]
 
 
