@@ -22,6 +22,7 @@ ROOMS = {
     "log": "The log beside the bare system calls (the median of 11 rounds; in brackets the extremes)",
     "net": "The reactor beside asyncio streams, and the timing wheel",
     "broker": "The broker beside Apache Kafka",
+    "tls": "TLS beside Apache Kafka's TLS (in per cent: of what the same broker does without)",
     "coordinators": "Groups and transactions beside Apache Kafka",
     "cluster": "Three nodes beside three of Apache Kafka",
     "toolkit": "The toolkit beside plain confluent-kafka, aiokafka and FastStream",

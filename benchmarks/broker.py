@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -35,6 +35,8 @@ KAFKA_JVM = (
 class Server:
     bootstrap_servers: str
     pid: int
+    client: dict[str, str] = field(default_factory=dict)
+    """What clients need to get in."""
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def resident_megabytes(pid: int) -> float:
 
 
 def create(server: Server, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, **QUIET})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, **server.client, **QUIET})
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
         future.result(30)
 
@@ -103,6 +105,7 @@ def produced_per_second(server: Server, topic: str, count: int, size: int) -> fl
             "batch.size": 1 << 18,
             "queue.buffering.max.messages": count,
             "queue.buffering.max.kbytes": 1 << 21,
+            **server.client,
             **QUIET,
         }
     )
@@ -127,6 +130,7 @@ def consumed_per_second(server: Server, topic: str, count: int) -> float:
             "fetch.message.max.bytes": 8 << 20,
             "queued.max.messages.kbytes": 1 << 20,
             "queued.min.messages": 10_000_000,
+            **server.client,
             **QUIET,
         }
     )

@@ -129,6 +129,32 @@ def test_wrong_passwords_wait_and_never_tell_who_exists(guarded: Client) -> None
         assert texts == [False] * 4 + [True, True]
 
 
+def test_nobody_locks_somebody_else_out(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"boss:admin:{hashed('right')}\n")
+    now = 100.0
+    users = Users(file, lambda: now)
+    for _ in range(5):
+        assert users.log_in("boss", "wrong", "10.0.0.66") is None
+    assert users.must_wait("boss", "10.0.0.66")
+    assert users.log_in("boss", "right", "10.0.0.66") is None  # a guess that is right does not count while it waits
+    assert users.log_in("boss", "right", "10.0.0.1") is not None
+    # Many addresses make the name wait, but not where its owner has been before.
+    for number in range(60):
+        users.log_in("boss", "wrong", f"10.1.0.{number}")
+    assert users.must_wait("boss", "10.9.9.9")
+    assert users.log_in("boss", "right", "10.0.0.1") is not None
+    # An address that tries many names waits, whichever it tries next.
+    for number in range(20):
+        users.log_in(f"name-{number}", "wrong", "10.0.0.77")
+    assert users.must_wait("another", "10.0.0.77")
+    assert not users.must_wait("another", "10.0.0.78")
+    now += 31
+    assert not users.must_wait("boss", "10.0.0.66")
+    assert users.log_in("boss", "wrong", "10.0.0.66") is None
+    assert not users.must_wait("boss", "10.0.0.66")  # counted anew
+
+
 @pytest.mark.parametrize(
     "next_", ["//evil.example", "https://evil.example/x", "/\\evil.example", "javascript:alert(1)"]
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +124,39 @@ def test_masks_hide_fields_lists_headers_and_what_they_cannot_see_into() -> None
     assert masks.header("any", "Authorization", "Bearer x") == "•••"
 
 
+def test_rules_hold_wherever_a_record_was_set_aside() -> None:
+    masks = Masks(parse_masks("pay* value.card hide\npay* header.auth hide\nkeys key hide"))
+    value = decode(b'{"card": "4111"}')
+    for header in ("kafka_dlt-original-topic", "kafka_original-topic", "__connect.errors.topic"):
+        origins = masks.origins([("x", b"y"), (header, b"payments")])
+        assert masks.apply("graveyard", "value", value, origins).tree == {"card": "•••"}
+        assert masks.header("graveyard", "auth", "Bearer x", origins) == "•••"
+        assert masks.concern("graveyard", origins)
+        assert not masks.cover("graveyard", "open", origins)
+        assert masks.cover("graveyard", "payments-retry-1", origins)
+    assert masks.apply("graveyard", "value", value, masks.origins([("kafka_dlt-original-topic", b"open")])) is value
+    # What a record says of itself can only hide more.
+    assert masks.apply("payments-dlt", "value", value, ("open",)).tree == {"card": "•••"}
+
+
+def test_errors_quote_what_is_hidden() -> None:
+    masks = Masks(parse_masks("pay* value.card hide\nkeys key hide\nheads header.auth hide"))
+    said = "no such card: 4111"
+    for topic in ("payments-dlt", "keys-dlt"):
+        for name in ("kafka_dlt-exception-message", "kafka_exception-stacktrace", "__connect.errors.exception.message",
+                     "__connect.errors.exception.stacktrace", "Error", "x-failure-reason"):  # fmt: skip
+            assert masks.header(topic, name, said) == "•••", name
+        for name in (
+            "kafka_dlt-exception-fqcn",
+            "__connect.errors.exception.class.name",
+            "__connect.errors.topic",
+            "x",
+        ):
+            assert masks.header(topic, name, "ValueError") == "ValueError", name
+    assert masks.header("heads-dlt", "kafka_dlt-exception-message", said) == said
+    assert masks.header("graveyard", "error", said, ("payments",)) == "•••"
+
+
 @pytest.mark.parametrize("line", ["orders value.x", "orders body.x hide", "orders value.x burn", "orders header hide"])
 def test_mask_rules_that_are_wrong_say_which_line(line: str) -> None:
     with pytest.raises(ValueError, match="line 2"):
@@ -157,6 +191,37 @@ def test_no_way_leads_to_what_is_masked(masked: Client) -> None:
     assert "No record matches" in guess
     assert "No record matches" in fragment(masked, f"/topics/orders/messages?filter={secret}")
     assert "No record matches" in fragment(masked, "/topics/orders/messages?filter=header.trace=t1")
+
+
+def test_letters_of_any_name_show_nothing_that_is_masked(broker: str) -> None:
+    secret = "DE5500001111"
+    producer = Producer({"bootstrap.servers": broker, "log_level": 0})
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("kafka_dlt-original-topic", b"orders"), ("kafka_dlt-original-partition", bytes(4)),
+        ("kafka_dlt-original-offset", bytes(8)), ("kafka_dlt-exception-fqcn", b"ValueError"),
+        ("kafka_dlt-exception-message", f"{secret} is no account".encode()),
+    ]  # fmt: skip
+    producer.produce("graveyard", json.dumps({"customer": {"iban": secret}}), headers=headers)
+    assert producer.flush(30) == 0
+    rules = parse_masks("orders value.customer.iban hide")
+    with console(broker, masks=rules, dead_letters=("*-dlt", "grave*")) as client:
+        eventually(lambda: "graveyard" in client.house.snapshot.topics, "the console sees the topic")
+        for path in ("/topics/graveyard/messages/0/0", "/api/topics/graveyard/messages", "/topics/graveyard/download"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert secret not in answer.text, path
+        assert "No record matches" in fragment(client, f"/topics/graveyard/messages?filter={secret}")
+        assert client.get("/topics/graveyard/messages/0/0/raw").status_code == 403
+        letters = fragment(client, "/dead-letters/graveyard", "letters")
+        assert "ValueError" in letters
+        assert secret not in letters
+        # Nor can the letter be sent to where it would be seen.
+        assert post(client, "/dead-letters/graveyard/redrive", what="ids", ids="0:0", to="payments").status_code == 303
+        job = eventually(
+            lambda: (found := client.get("/dead-letters/graveyard/job").json()["job"])["state"] != "running" and found,
+            "the redrive ends",
+        )
+        assert job["result"] == "0 sent back, 0 were before, 1 left."
 
 
 # ---- pages

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from moldau.console.messages.tail import TAILS_OF_ONE_MAX
 from moldau.console.routes import DOORS
 from moldau.console.screens.api import document
 from moldau.toolkit.dead_letters import redriven_ids
@@ -349,6 +351,19 @@ def test_the_tail_shows_what_comes(broker: str, client: Client) -> None:
                 assert "not this one" not in told["html"]
                 break
     eventually(lambda: len(client.house.tails) == 0, "the tail ends with its reader")
+
+
+def test_nobody_has_all_tails(client: Client) -> None:
+    with ExitStack() as stack:
+        path = "/topics/orders/tail"
+        for _ in range(TAILS_OF_ONE_MAX):
+            assert stack.enter_context(client.stream("GET", path)).status_code == 200
+        refused = client.get(path)
+        assert (refused.status_code, "You have" in refused.text) == (429, True)
+        with Client(base_url=client.origin, timeout=30) as other:  # somebody else
+            other.get("/")
+            assert stack.enter_context(other.stream("GET", path)).status_code == 200
+    eventually(lambda: len(client.house.tails) == 0, "the tails end")
 
 
 def test_snapshots_are_announced(client: Client) -> None:

@@ -30,7 +30,7 @@ from tests.support.authorization_cases import (
 from tests.support.broker_process import BrokerProcess
 
 MASKS = Masks(
-    unordered=("topics", "groups", "resources", "results"),
+    unordered=("topics", "groups", "resources", "results", "entries"),
     presence=("producer_epoch", "member_epoch", "log_start_offset", "base_offset", "high_watermark"),
 )
 

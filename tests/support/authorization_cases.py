@@ -20,6 +20,7 @@ ANYBODY = "User:ANONYMOUS"
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",  # until the first ACLs are there
+    "log.retention.ms": "-1",  # its records are old
 }
 TOPIC, GROUP, CLUSTER, TXN = (
     AclResource.TOPIC,

@@ -44,6 +44,12 @@ def console(
     mask: Annotated[
         Path | None, typer.Option("--mask", metavar="FILE", help="Fields nobody may see: see docs/console.md.")
     ] = None,
+    dead_letters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dead-letters", metavar="PATTERN", help="Topics of dead letters besides *-dlt; may be repeated."
+        ),
+    ] = None,
     schema_registry: Annotated[
         str | None, typer.Option("--schema-registry", metavar="URL", help="Confluent's API; decodes values by schema.")
     ] = None,
@@ -92,6 +98,7 @@ def console(
             hosts=_hosts(host, [*(allow_host or []), *([public.hostname] if public.hostname else [])]),
             is_secure=behind_tls or tls_certificate is not None or public.scheme == "https",
             masks=parse_masks(mask.read_text(encoding="utf-8")) if mask is not None else (),
+            dead_letters=("*-dlt", *(dead_letters or ())),
             registry_url=schema_registry,
             pipeline_folders=tuple(folder.resolve() for folder in pipelines or ()),
             audit_file=audit_log,

@@ -38,6 +38,7 @@ class ConsoleSettings:
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})  # names the console answers to
     is_secure: bool = False  # browsers come through TLS: cookies say so
     masks: tuple[MaskRule, ...] = ()
+    dead_letters: tuple[str, ...] = ("*-dlt",)  # patterns of topic names
     registry_url: str | None = None
     pipeline_folders: tuple[Path, ...] = ()
     audit_file: Path | None = None

@@ -31,7 +31,7 @@ SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 HASHES: Mapping[int, str] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 _DECOYS = ConfigResource(0, "moldau")
-_DECOY_SECRET = "scram.decoy.secret"
+_DECOY_SEED = "scram.decoy.seed"
 
 
 def alter_user_scram_credentials(
@@ -54,20 +54,20 @@ def alter_user_scram_credentials(
             result.error_code, result.error_message = error.code, error.message
             continue
         records.append(_record(change))
-    if records and _DECOY_SECRET not in image.config(*_DECOYS):
+    if records and _DECOY_SEED not in image.config(*_DECOYS):
         secret = decoy_secret(image)
         if secret is None:
             made = (each for each in records if isinstance(each, m.UserScramCredentialRecord))
             secret = next((_secret_from(each.server_key) for each in made), None)
         if secret is not None:
-            records.insert(0, m.ConfigRecord(*_DECOYS, _DECOY_SECRET, secret.hex()))
+            records.insert(0, m.ConfigRecord(*_DECOYS, _DECOY_SEED, secret.hex()))
     return ControllerResult(response, records)
 
 
 def decoy_secret(image: ClusterImage) -> bytes | None:
     """What the salts of users that do not exist are made of. Before it is written down, and in a cluster whose
     controllers are Apache Kafka's, the first user's key stands for it; None if there is none."""
-    written = image.config(*_DECOYS).get(_DECOY_SECRET)
+    written = image.config(*_DECOYS).get(_DECOY_SEED)
     if written is not None:
         return bytes.fromhex(written)
     first = min(image.scram, default=None)

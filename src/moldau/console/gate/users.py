@@ -1,6 +1,9 @@
 """The users file: a line per user, `name:role:hash`, made by `moldau console-user`. Read again when it changes.
 
-Invariant: a wrong name costs as much as a wrong password, and nobody tries quickly: after a few failures a name waits.
+Invariants
+- A wrong name costs as much as a wrong password, and nobody tries quickly: after a few failures an address waits.
+- Nobody locks somebody else out: failures count for the name at that address. An address that tries many names, and a
+  name that many addresses try, wait too, but not where that name has logged in from that address before.
 """
 
 from __future__ import annotations
@@ -23,9 +26,14 @@ _COST = 1 << 14
 _BLOCK = 8
 _PARALLEL = 1
 _MEMORY_MAX = 64 << 20
-_FAILURES_MAX = 5
+_FAILURES_MAX = 5  # of a name at an address
+_FAILURES_OF_AN_ADDRESS_MAX = 20
+_FAILURES_OF_A_NAME_MAX = 50
 _WAIT_S = 30.0
-_NAMES_KEPT = 10_000
+_KEPT_MAX = 10_000
+
+
+_Who = tuple[str, str]  # a name and an address; empty: any
 
 
 class UsersFileError(ValueError):
@@ -91,7 +99,8 @@ class Users:
         self._lock = threading.Lock()
         self._stamp: tuple[int, int] | None = None
         self._users: dict[str, User] = {}
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[_Who, tuple[int, float]] = OrderedDict()
+        self._known: OrderedDict[_Who, tuple[int, float]] = OrderedDict()  # who has logged in from where
         self._nobody = hashed("nobody has this password")
         self._load()
 
@@ -112,24 +121,40 @@ class Users:
                 self._load()
             return self._users.get(name)
 
-    def log_in(self, name: str, password: str) -> User | None:
+    def log_in(self, name: str, password: str, address: str) -> User | None:
         """Blocks for tens of milliseconds. None: wrong, or too many attempts."""
         user = self.find(name)
-        if self.must_wait(name):
+        if self.must_wait(name, address):
             return None
         fits = matches(password[:1_000], user.hash if user is not None else self._nobody)
-        if user is not None and fits:
-            with self._lock:
-                self._failures.pop(name, None)
-            return user
         with self._lock:
-            count, _ = self._failures.pop(name, (0, 0.0))
-            self._failures[name] = (count + 1, self._now())
-            while len(self._failures) > _NAMES_KEPT:
-                self._failures.popitem(last=False)
+            if user is not None and fits:
+                self._failures.pop((name, address), None)
+                _keep(self._known, (name, address), (0, 0.0))
+                return user
+            for failed in ((name, address), ("", address), (name, "")):
+                count, last = self._failures.get(failed, (0, 0.0))
+                if self._now() - last >= _WAIT_S:
+                    count = 0
+                _keep(self._failures, failed, (count + 1, self._now()))
         return None
 
-    def must_wait(self, name: str) -> bool:
+    def must_wait(self, name: str, address: str) -> bool:
         with self._lock:
-            count, last = self._failures.get(name, (0, 0.0))
-            return count >= _FAILURES_MAX and self._now() - last < _WAIT_S
+            if self._are_too_many((name, address), _FAILURES_MAX):
+                return True
+            return (name, address) not in self._known and (
+                self._are_too_many(("", address), _FAILURES_OF_AN_ADDRESS_MAX)
+                or self._are_too_many((name, ""), _FAILURES_OF_A_NAME_MAX)
+            )
+
+    def _are_too_many(self, failed: _Who, most: int) -> bool:
+        count, last = self._failures.get(failed, (0, 0.0))
+        return count >= most and self._now() - last < _WAIT_S
+
+
+def _keep(kept: OrderedDict[_Who, tuple[int, float]], who: _Who, what: tuple[int, float]) -> None:
+    kept[who] = what
+    kept.move_to_end(who)
+    while len(kept) > _KEPT_MAX:
+        kept.popitem(last=False)

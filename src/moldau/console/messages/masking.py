@@ -7,14 +7,18 @@ A rules file has a line per rule, `TOPICS FIELD HOW`: a pattern of topic names, 
 
 Invariants: filters, lists, details, downloads and the tail see masked values only, so none of them can be used to ask
 about what is hidden. A record whose fields cannot be told apart, in a topic with rules for them, is hidden whole.
+
+A record that was retried or set aside says in its headers where it came from: the rules of that topic hold too,
+whatever the topic it lies in is called. Where a rule hides some of key or value, so are texts of errors: they quote it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,10 +27,17 @@ from moldau.console.messages.decoding import Decoded, pretty
 from moldau.toolkit.delays.topics import DelayTopics
 
 _HOW = ("hide", "last4", "hash")
+_PARTS = ("key", "value", "header")
 _HIDDEN = "•••"
 _DELAYS = DelayTopics()
 _CARRIERS = frozenset({_DELAYS.commands, _DELAYS.pending, _DELAYS.dead})  # records of any topic, in envelopes
 _SECRET = secrets.token_bytes(32)  # so that a hash can be compared with others, and not guessed
+_ORIGINS = ("kafka_dlt-original-topic", "kafka_original-topic", "__connect.errors.topic")
+_ERROR_WORDS = ("exception", "error", "stacktrace", "failure")
+_NO_TEXTS = re.compile(
+    r"kafka_(dlt-)?exception-(cause-)?fqcn|"
+    r"__connect\.errors\.(topic|partition|offset|connector\.name|task\.id|stage|class\.name|exception\.class\.name)"
+)
 WHOLE = Decoded("masked", None, "(masked: this console may not show it)")
 
 
@@ -62,28 +73,36 @@ class Masks:
     def __init__(self, rules: Sequence[MaskRule]) -> None:
         self._rules = tuple(rules)
 
-    def of(self, topic: str, part: str) -> list[MaskRule]:
-        """The rules for a part of a topic's records, and of what was retried or set aside from it."""
+    def of(self, topic: str, part: str, origins: Collection[str] = ()) -> list[MaskRule]:
+        """The rules for a part of a topic's records, and of what was retried or set aside from it. `origins`: where the
+        record itself says it was before."""
+        if not self._rules:
+            return []
         if topic in _CARRIERS:  # an envelope has all of a record in its value
-            whole = [MaskRule(topic, part, (), "hide")] if self._rules and part == "value" else []
+            whole = [MaskRule(topic, part, (), "hide")] if part == "value" else []
             return whole or [rule for rule in self._rules if rule.part == part == "header"]
-        names = {topic}
-        for suffix in ("-dlt", "-dlt-redriven"):
-            names.add(topic.removesuffix(suffix))
-        stem, retry, level = topic.rpartition("-retry-")
-        if retry and level.isdecimal():
-            names.add(stem)
+        names = {name for each in (topic, *origins) for name in _lineage(each)}
         return [rule for rule in self._rules if rule.part == part and any(fnmatchcase(n, rule.topics) for n in names)]
 
-    def cover(self, topic: str, other: str) -> bool:
+    def origins(self, headers: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+        """The topics a record says it comes from. Who writes them can only have more hidden, never less."""
+        if not self._rules:
+            return ()
+        return tuple(
+            value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+            for name, value in headers
+            if name in _ORIGINS and value is not None
+        )
+
+    def cover(self, topic: str, other: str, origins: Collection[str] = ()) -> bool:
         """Whether nothing that is hidden in `topic` could be seen if its records were sent to `other`."""
-        return all(set(self.of(topic, part)) <= set(self.of(other, part)) for part in ("key", "value", "header"))
+        return all(set(self.of(topic, part, origins)) <= set(self.of(other, part)) for part in _PARTS)
 
-    def concern(self, topic: str) -> bool:
-        return any(self.of(topic, part) for part in ("key", "value", "header"))
+    def concern(self, topic: str, origins: Collection[str] = ()) -> bool:
+        return any(self.of(topic, part, origins) for part in _PARTS)
 
-    def apply(self, topic: str, part: str, decoded: Decoded) -> Decoded:
-        rules = self.of(topic, part)
+    def apply(self, topic: str, part: str, decoded: Decoded, origins: Collection[str] = ()) -> Decoded:
+        rules = self.of(topic, part, origins)
         if not rules or decoded.kind == "null":
             return decoded
         if any(not rule.path for rule in rules) or not decoded.has_fields or not decoded.has_names:
@@ -96,11 +115,24 @@ class Masks:
         except RecursionError:
             return WHOLE
 
-    def header(self, topic: str, name: str, text: str) -> str:
-        for rule in self.of(topic, "header"):
+    def header(self, topic: str, name: str, text: str, origins: Collection[str] = ()) -> str:
+        for rule in self.of(topic, "header", origins):
             if fnmatchcase(name.lower(), rule.path[0].lower()):
                 return _hidden(text, rule.how) or ""
+        lower = name.lower()
+        if any(word in lower for word in _ERROR_WORDS) and not _NO_TEXTS.fullmatch(lower):
+            quotes = self.of(topic, "value", origins) or self.of(topic, "key", origins)
+            return _HIDDEN if quotes else text
         return text
+
+
+def _lineage(topic: str) -> set[str]:
+    """A topic, and the one whose records are retried or set aside there by its name."""
+    names = {topic, *(topic.removesuffix(suffix) for suffix in ("-dlt", "-dlt-redriven"))}
+    stem, retry, level = topic.rpartition("-retry-")
+    if retry and level.isdecimal():
+        names.add(stem)
+    return names
 
 
 def _masked(tree: Any, path: tuple[str, ...], how: str) -> Any:

@@ -34,10 +34,6 @@ class Lens:
     key_as: str = "auto"
     value_as: str = "auto"
 
-    @property
-    def is_masked(self) -> bool:
-        return self.masks.concern(self.topic)
-
 
 class Record(Placed):
     """One record, decoded when somebody looks. What was masked cannot be got out of it."""
@@ -54,22 +50,23 @@ class Record(Placed):
         self._key: bytes | None = _bytes(message.key())
         self._value: bytes | None = _bytes(message.value())
         self._headers: Any = message.headers() or ()
+        self.origins = lens.masks.origins(self._headers)
 
     @cached_property
     def key(self) -> Decoded:
         lens = self._lens
-        return lens.masks.apply(lens.topic, "key", decode(self._key, lens.key_as, lens.registry))
+        return lens.masks.apply(lens.topic, "key", decode(self._key, lens.key_as, lens.registry), self.origins)
 
     @cached_property
     def value(self) -> Decoded:
         lens = self._lens
-        return lens.masks.apply(lens.topic, "value", decode(self._value, lens.value_as, lens.registry))
+        return lens.masks.apply(lens.topic, "value", decode(self._value, lens.value_as, lens.registry), self.origins)
 
     @cached_property
     def headers(self) -> list[tuple[str, str]]:
         lens = self._lens
         return [
-            (str(name), lens.masks.header(lens.topic, str(name), header_text(value)))
+            (str(name), lens.masks.header(lens.topic, str(name), header_text(value), self.origins))
             for name, value in self._headers[:_HEADERS_MAX]
         ]
 
@@ -81,9 +78,13 @@ class Record(Placed):
     def value_size(self) -> int:
         return len(self._value or b"")
 
+    @property
+    def is_masked(self) -> bool:
+        return self._lens.masks.concern(self._lens.topic, self.origins)
+
     def raw_value(self) -> bytes | None:
         """None where rules hide some of it."""
-        return None if self._lens.is_masked else (self._value or b"")
+        return None if self.is_masked else (self._value or b"")
 
     def row(self) -> Row:
         return Row(

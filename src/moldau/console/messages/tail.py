@@ -1,7 +1,7 @@
 """The live tail: a thread reads a topic from its end, and the page gets what it can take, at a pace people can read.
 
 Invariants: what waits for a slow browser is bounded; what does not fit is counted and said. When the browser is gone,
-the thread ends within its next look. So many tails run at once, and no more.
+the thread ends within its next look. So many tails run at once, of one viewer and of all, and no more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from moldau.console.messages.records import Lens, Row, rows_through
 log = logging.getLogger("moldau.console")
 
 TAILS_MAX = 20
+TAILS_OF_ONE_MAX = 4  # so that nobody has all of them
 _WAITING_MAX = 200
 _PACE_S = 0.25
 _ROWS_PER_PUSH = 60
@@ -41,12 +42,14 @@ class Tails:
         return len(self._running)
 
     async def follow(
-        self, topic: str, partitions: list[int], lens: Lens, wanted: Filter | None
+        self, topic: str, partitions: list[int], lens: Lens, wanted: Filter | None, viewer: str
     ) -> AsyncIterator[tuple[list[Row], int, str]]:
         """Rows, how many were left out since the last ones, and trouble if there is some. Also when nothing came."""
         if len(self._running) >= TAILS_MAX:
             raise TooManyTails(f"{TAILS_MAX} live tails are running, which is all this console allows at once.")
-        tail = _Tail(self._config, topic, partitions, lens, wanted)
+        if sum(each.viewer == viewer for each in self._running) >= TAILS_OF_ONE_MAX:
+            raise TooManyTails(f"You have {TAILS_OF_ONE_MAX} live tails open, which is all one person may have.")
+        tail = _Tail(self._config, topic, partitions, lens, wanted, viewer)
         self._running.add(tail)
         try:
             tail.start()
@@ -64,10 +67,17 @@ class Tails:
 
 class _Tail(threading.Thread):
     def __init__(
-        self, config: Mapping[str, Any], topic: str, partitions: list[int], lens: Lens, wanted: Filter | None
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        partitions: list[int],
+        lens: Lens,
+        wanted: Filter | None,
+        viewer: str,
     ) -> None:
         super().__init__(name="moldau-console-tail", daemon=True)
         self.is_over = False
+        self.viewer = viewer
         self._config = config
         self._topic = topic
         self._partitions = partitions

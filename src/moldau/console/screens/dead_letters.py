@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -20,10 +21,10 @@ from moldau.console.screens import common
 from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
 from moldau.toolkit.message import headers_of
 
-_SUFFIX = "-dlt"
 _LETTERS_MAX = 20_000
 _SHOWN = 200
 _RATE_MAX = 100_000
+_Choose = Callable[[Letter], bool]
 
 
 @dataclass(slots=True)
@@ -52,7 +53,11 @@ class ReasonRow:
 
 
 def letter_topics(house: House) -> list[Topic]:
-    return [topic for topic in house.snapshot.topics.values() if topic.name.endswith(_SUFFIX)]
+    return [topic for topic in house.snapshot.topics.values() if _has_letters(house, topic.name)]
+
+
+def _has_letters(house: House, name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in house.settings.dead_letters)
 
 
 async def dead_letters(visit: Visit) -> Response:
@@ -65,10 +70,13 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
     lens = Lens(topic, house.masks, house.registry)
 
     def accept(message: Any) -> LetterRow:
-        headers = [(name, _masked(house.masks, topic, name, value)) for name, value in headers_of(message)]
+        record = Record(message, lens)
+        raw = headers_of(message)
+        # A header as it is (some are numbers), unless a rule hides it: an error often quotes the value it is about.
+        headers = [(name, _masked(house.masks, topic, name, value, record.origins)) for name, value in raw]
         letter = Letter(topic, message.partition(), message.offset(), message.timestamp()[1], None, None, headers)
         origin = letter.origin
-        value = Record(message, lens).row().value
+        value = record.row().value
         return LetterRow(
             message.partition(),
             message.offset(),
@@ -94,10 +102,9 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
     return page.records, page.older is not None
 
 
-def _masked(masks: Masks, topic: str, name: str, value: Any) -> Any:
-    """A header as it is, unless a rule hides it: an error often quotes the value it is about."""
+def _masked(masks: Masks, topic: str, name: str, value: Any, origins: tuple[str, ...]) -> Any:
     text = header_text(value)
-    shown = masks.header(topic, name, text)
+    shown = masks.header(topic, name, text, origins)
     return value if shown == text else shown.encode(errors="replace")
 
 
@@ -133,8 +140,9 @@ def by_reason(rows: list[LetterRow]) -> list[ReasonRow]:
 
 def _letter_topic(visit: Visit) -> Topic:
     topic = common.topic_of(visit)
-    if not topic.name.endswith(_SUFFIX):
-        raise Refusal(404, f"{topic.name} is no dead-letter topic: those end with {_SUFFIX}.")
+    if not _has_letters(visit.house, topic.name):
+        patterns = ", ".join(visit.house.settings.dead_letters)
+        raise Refusal(404, f"{topic.name} is no dead-letter topic: those are called {patterns} (--dead-letters).")
     return topic
 
 
@@ -169,6 +177,8 @@ async def redrive_letters(visit: Visit) -> Response:
         raise Refusal(403, f"{topic.name} has masked fields which {to} would show: letters can only go back.")
     rate = common.whole(form["rate"], "The rate", 1, _RATE_MAX) if form.get("rate", "").strip() else None
     choose = _choice(form)
+    if to is not None:
+        choose = _unless_it_shows(house.masks, topic.name, to, choose)
     if form.get("what") == "all":
         common.confirmed(visit, topic.name)
     who = visit.person.name or "anonymous"
@@ -181,7 +191,12 @@ async def redrive_letters(visit: Visit) -> Response:
     return common.done(visit, f"/dead-letters/{topic.name}", f"Redrive {job.number} has begun; its end is shown here.")
 
 
-def _choice(form: Mapping[str, str]) -> Any:
+def _unless_it_shows(masks: Masks, topic: str, to: str, choose: _Choose) -> _Choose:
+    """A letter may come from a topic with rules, whatever the one it lies in is called: it stays then."""
+    return lambda letter: choose(letter) and masks.cover(topic, to, masks.origins(letter.headers))
+
+
+def _choice(form: Mapping[str, str]) -> _Choose:
     what = form.get("what", "")
     if what == "all":
         return lambda letter: True
@@ -189,7 +204,7 @@ def _choice(form: Mapping[str, str]) -> Any:
         reason = form["reason"]
         return lambda letter: one_line(letter.reason, 200) == reason
     if what == "ids" and form.get("ids"):
-        places = set(form["ids"].split(","))
+        places = set(form["ids"].split(",")[:_LETTERS_MAX])
         return lambda letter: f"{letter.partition}:{letter.offset}" in places
     raise Refusal(400, "Say which letters: those of a reason, some by place, or all.")
 

@@ -249,7 +249,7 @@ async def message(visit: Visit) -> Response:
         "value_is_cut": len(record.value.text) > _SHOWN_CHARACTERS,
         "headers": [(visible(name), visible(text)) for name, text in record.headers],
         "asked_offset": offset,
-        "is_masked": visit.house.masks.concern(topic.name),
+        "is_masked": record.is_masked,
         "base": f"/topics/{topic.name}/messages/{partition}/{record.offset}",
     }
     if visit.is_fragment:
@@ -262,10 +262,9 @@ async def raw_message(visit: Visit) -> Response:
     """The value, byte for byte, as a file: never as something a browser would show."""
     topic = common.topic_of(visit)
     partition, offset = _place(visit, topic)
-    lens = Lens(topic.name, visit.house.masks)
-    if lens.is_masked:
+    record = await visit.house.ask(_one, visit, Lens(topic.name, visit.house.masks), partition, offset)
+    if record.is_masked:
         raise Refusal(403, f"{topic.name} has masked fields, so its raw bytes cannot be taken.")
-    record = await visit.house.ask(_one, visit, lens, partition, offset)
     name = f"{topic.name}-{partition}-{record.offset}.bin"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(record.raw_value() or b"", media_type="application/octet-stream", headers=headers)
@@ -280,7 +279,8 @@ async def tail(visit: Visit) -> Response:
     matches = filters.parse(wanted.filter)
     house = visit.house
     indexes = [each.index for each in topic.partitions if wanted.partitions is None or each.index in wanted.partitions]
-    following = house.tails.follow(topic.name, indexes, _lens(visit, wanted), matches)
+    viewer = visit.person.name or visit.session.id
+    following = house.tails.follow(topic.name, indexes, _lens(visit, wanted), matches, viewer)
     first = await anext(following)  # refuses here, while a refusal can still be answered
 
     async def words() -> AsyncIterator[str]:

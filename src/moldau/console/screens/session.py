@@ -47,10 +47,10 @@ async def log_in(visit: Visit) -> Response:
     if house.users is None:
         raise Refusal(404, "This console has no users file.")
     name = form.get("name", "").strip()[:200]
-    user = await house.ask_for_login(house.users.log_in, name, form.get("password", ""))
     address = visit.request.client.host if visit.request.client else "?"
+    user = await house.ask_for_login(house.users.log_in, name, form.get("password", ""), address)
     if user is None:
-        waits = house.users.must_wait(name)
+        waits = house.users.must_wait(name, address)
         house.audit.note(name, "anybody", address, "log_in", {}, "refused: waiting" if waits else "refused")
         problem = "Too many attempts: wait half a minute." if waits else "Name or password is wrong."
         return _login_page(visit, problem, 401)

@@ -199,6 +199,19 @@
     for (const part of $$("[data-when]", form)) { part.hidden = !part.dataset.when.split(" ").includes(form.elements.start.value); for (const field of $$("input", part)) field.disabled = part.hidden; }
   };
   document.addEventListener("change", (event) => { if (event.target.form) showStart(event.target.form); });
+  // Rows somebody chooses, for the one form that takes them all.
+  document.addEventListener("change", (event) => {
+    const { chooseAll, choose } = event.target.dataset ?? {};
+    if (chooseAll === undefined && choose === undefined) return;
+    const boxes = $$("[data-choose]"), chosen = () => boxes.filter((each) => each.checked);
+    if (chooseAll !== undefined) for (const each of boxes) each.checked = event.target.checked;
+    const all = $("[data-choose-all]"), count = chosen().length;
+    all.checked = count > 0 && count === boxes.length;
+    all.indeterminate = count > 0 && count < boxes.length;
+    $("[data-chosen]").value = chosen().map((each) => each.dataset.choose).join(",");
+    $("[data-chosen-do]").disabled = count === 0;
+    $("[data-chosen-count]").textContent = count ? ` (${count})` : "";
+  });
 
   // ---- messages
   const openDetail = (is) => {
