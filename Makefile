@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: docs package attack audit torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
+.PHONY: docs package attack floods audit torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ interop: $(STAMP) ## foreign clients and Apache Kafka itself (needs Java 17, Mav
 
 attack: $(STAMP) ## every API, legal, mutated and huge, with a client beside it that must not notice (a quiet machine, minutes)
 	$(BIN)/python -m tests.attack.run
+
+floods: $(STAMP) ## 10,000 half-open TLS handshakes, trickling frames, connections and false logins, with a user who gets in
+	$(BIN)/python -m tests.attack.floods $(COUNT)
 
 torture: $(STAMP) ## three real processes killed, frozen and cut off under load (MINUTES=10 by default)
 	$(BIN)/python -m tests.cluster.torture.run --minutes $${MINUTES:-10}

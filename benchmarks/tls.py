@@ -17,7 +17,7 @@ from tests.interop.apache_kafka import ApacheKafka
 from tests.net.certificates import as_pkcs8, make_identity
 
 ROUNDS = 3
-SIZE, COUNT = 1_000, 300_000
+SIZE, COUNT = 1_000, 100_000
 
 
 def rows() -> list[Row]:

@@ -16,6 +16,8 @@ from moldau.broker.config.http import http_address
 from moldau.broker.metrics.partitions import NamedTopics
 from moldau.testing import Broker
 from moldau.testing.settings import Settings
+from tests.broker.quotas.test_enforcement import limit, produce
+from tests.broker.requests.handlers.wire_client import WireClient
 from tests.support.clients import create_topic, wait_for
 from tests.support.exposition import read_openmetrics, read_prometheus
 
@@ -113,6 +115,23 @@ def test_requests_are_counted_and_timed(broker: Broker) -> None:
     )  # of those answered at once, one in thirty-two stands for all
     assert value(after, "moldau_request_seconds_sum", **labels) > 0
     assert value(after, "kafka_network_requestmetrics_localtimems_sum", **labels) > 0
+
+
+def test_who_was_silenced_for_a_quota(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "limited", 1)
+    assert value(scrape(broker), "moldau_quota_throttles_total", quota="Produce") == 0
+    with (
+        WireClient(broker.bootstrap_servers, "admin") as admin,
+        WireClient(broker.bootstrap_servers, "greedy") as greedy,
+    ):
+        limit(admin, "greedy", "producer_byte_rate", 10_000)
+        throttled_ms = produce(greedy, topic, 120_000).throttle_time_ms
+        limit(admin, "greedy", "producer_byte_rate", None)
+    after = scrape(broker)
+    assert value(after, "moldau_quota_throttles_total", quota="Produce") == 1
+    assert value(after, "moldau_quota_throttled_seconds_total", quota="Produce") * 1000 + 1 >= throttled_ms > 0
+    assert value(after, "moldau_quota_entities", quota="Produce") == 1
+    assert value(after, "moldau_quota_throttles_total", quota="Fetch") == 0
 
 
 def test_a_fetch_that_waits_is_told_as_waiting(broker: Broker) -> None:

@@ -11,7 +11,7 @@ from moldau.net.listener import Listener as SocketListener
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from moldau.broker.parts import HasLogs, HasLoop, HasPurgatories
+    from moldau.broker.parts import HasLogs, HasLoop, HasPurgatories, HasQuotas
     from moldau.broker.replicas.parts import HasFetchSessions
     from moldau.log.dirs.log_manager import LogManager
     from moldau.seams.network import Listener
@@ -58,6 +58,16 @@ def collect_sockets(page: Page, listeners: Iterable[Listener]) -> None:
                 {**labels, "reason": reason},
             )
         page.counter("moldau_cold_reads_total", "Answers that waited for the disk.", counters.cold_reads, labels)
+
+
+def collect_quotas(page: Page, broker: HasQuotas) -> None:
+    """By kind of quota, not by client: names of clients are theirs to invent."""
+    for each in broker.quotas.every:
+        labels = {"quota": each.name}
+        page.gauge("moldau_quota_entities", "Limited clients that used something lately.", each.entities, labels)
+        page.counter("moldau_quota_throttles_total", "How often a client was silenced.", each.silenced, labels)
+        seconds = each.silenced_ms / 1000
+        page.counter("moldau_quota_throttled_seconds_total", "For how long altogether.", seconds, labels)
 
 
 def collect_waiting(page: Page, broker: Needs) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker.metrics.cluster import Elections, collect_quorum, collect_transactions
 from moldau.broker.metrics.groups import collect_groups
 from moldau.broker.metrics.health import status, why_not_ready
-from moldau.broker.metrics.node import collect_logs, collect_sockets, collect_waiting
+from moldau.broker.metrics.node import collect_logs, collect_quotas, collect_sockets, collect_waiting
 from moldau.broker.metrics.partitions import NamedTopics, collect_partitions, collect_topics
 from moldau.broker.metrics.requests import collect_requests
 from moldau.metrics import OPENMETRICS, PROMETHEUS, HttpAnswer, HttpEndpoint, Page
@@ -100,6 +100,7 @@ class Watching:
             collect_requests(page, kind, dispatcher.times)
         collect_sockets(page, self._listeners.values())
         collect_waiting(page, broker)
+        collect_quotas(page, broker)
         await collect_logs(page, broker)
         collect_quorum(page, broker, self.elections)
         if broker.controller.is_active:

@@ -37,10 +37,14 @@ class Client:
 class _Measured:
     """One quota: its limits, and a bucket for each entity that has one and used it lately."""
 
-    __slots__ = ("_buckets", "_burst_ms", "_prune_at", "limits")
+    __slots__ = ("_buckets", "_burst_ms", "_prune_at", "limits", "name", "silenced", "silenced_ms")
 
-    def __init__(self, burst_ms: float) -> None:
+    def __init__(self, name: str, burst_ms: float) -> None:
+        self.name = name
         self.limits = _NO_LIMITS
+        self.silenced = 0
+        """How often somebody was told to be silent, and for how long altogether."""
+        self.silenced_ms = 0.0
         self._burst_ms = burst_ms
         self._buckets: dict[tuple[str | None, str | None], tuple[TokenBucket, float]] = {}
         self._prune_at = _REMEMBERED_MIN
@@ -61,6 +65,17 @@ class _Measured:
             found = self._buckets[key] = (bucket, limit.per_second)
         return limit.per_second, found[0]
 
+    @property
+    def entities(self) -> int:
+        """Those that have a limit and used some of it lately."""
+        return len(self._buckets)
+
+    def told(self, waits_ms: float) -> float:
+        if waits_ms >= 1:
+            self.silenced += 1
+            self.silenced_ms += waits_ms
+        return waits_ms
+
     def _prune(self, now_ms: float) -> None:
         """A client id is soon invented: what was not used for long enough is as good as new, and goes."""
         self._buckets = {
@@ -72,16 +87,27 @@ class _Measured:
 class ClientQuotas:
     """Of one node. `follow` is told of the metadata's quotas; every use says when it is."""
 
-    __slots__ = ("_burst_ms", "_fetched", "_mutations", "_produced", "_quotas", "_requests", "_windows", "is_active")
+    __slots__ = (
+        "_burst_ms",
+        "_fetched",
+        "_mutations",
+        "_produced",
+        "_quotas",
+        "_requests",
+        "_windows",
+        "every",
+        "is_active",
+    )
 
     def __init__(self, windows: Windows, mutation_windows: Windows) -> None:
         self._windows = windows
         burst_ms = (windows.number - 1) * windows.size_ms or windows.size_ms
         self._burst_ms = burst_ms
-        self._produced = _Measured(burst_ms)
-        self._fetched = _Measured(burst_ms)
-        self._requests = _Measured(burst_ms)
-        self._mutations = _Measured(mutation_windows.total_ms)
+        self._produced = _Measured("Produce", burst_ms)
+        self._fetched = _Measured("Fetch", burst_ms)
+        self._requests = _Measured("Request", burst_ms)
+        self._mutations = _Measured("ControllerMutation", mutation_windows.total_ms)
+        self.every = (self._produced, self._fetched, self._requests, self._mutations)
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self.is_active = False
         """Whether any client has a limit."""
@@ -95,12 +121,11 @@ class ClientQuotas:
         self._fetched.limits = ClientLimits(items, CONSUMER_BYTE_RATE)
         self._requests.limits = ClientLimits(items, REQUEST_PERCENTAGE)
         self._mutations.limits = ClientLimits(items, CONTROLLER_MUTATION_RATE)
-        every = (self._produced, self._fetched, self._requests, self._mutations)
-        self.is_active = any(each.limits for each in every)
+        self.is_active = any(each.limits for each in self.every)
 
     def produced(self, client: Client, size_bytes: int, now_ms: float) -> float:
         """So much arrived: for how many milliseconds nothing more should."""
-        return _record(self._produced, client, size_bytes, now_ms)
+        return self._produced.told(_record(self._produced, client, size_bytes, now_ms))
 
     def fetched(self, client: Client, size_bytes: int, now_ms: float) -> float:
         """So much would be sent. If that is too much it is not counted, for it is not sent: silence comes first.
@@ -119,7 +144,7 @@ class ClientQuotas:
         waits_ms = bucket.wait_ms(limit, now_ms)
         if waits_ms > 0:
             bucket.take(-size_bytes, limit, now_ms)
-        return waits_ms
+        return self._fetched.told(waits_ms)
 
     def fetch_bytes_max(self, client: Client, now_ms: float) -> float | None:
         """More than this at once would always be too much; None without a limit."""
@@ -129,15 +154,15 @@ class ClientQuotas:
     def worked(self, client: Client, busy_ms: float, now_ms: float) -> float:
         """A request took so much of the loop's time. Never more than a window of silence for that."""
         waits_ms = _record(self._requests, client, busy_ms / 10, now_ms)  # of a second, in percent
-        return min(waits_ms, self._windows.size_ms)
+        return self._requests.told(min(waits_ms, self._windows.size_ms))
 
     def mutation_wait_ms(self, client: Client, now_ms: float) -> float:
         """How long until the client may change the cluster again."""
         found = self._mutations.of(client, now_ms)
-        return 0.0 if found is None else found[1].wait_ms(found[0], now_ms)
+        return 0.0 if found is None else self._mutations.told(found[1].wait_ms(found[0], now_ms))
 
     def mutated(self, client: Client, partitions: int, now_ms: float) -> float:
-        """So many partitions are created or deleted: how long until the client may do so again."""
+        """So many partitions are created or deleted: how long until the client may do so again. It is not told yet."""
         return _record(self._mutations, client, partitions, now_ms)
 
 

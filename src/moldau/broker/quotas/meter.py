@@ -55,7 +55,8 @@ class Meter:
         """So many partitions are to be made or deleted. Strict: ApiError if the client had too many already."""
         now_ms = self._clock.monotonic_ms()
         if not is_strict:
-            self._silence(call, self._quotas.mutated(self._client, partitions, now_ms), now_ms)
+            self._quotas.mutated(self._client, partitions, now_ms)
+            self._silence(call, self._quotas.mutation_wait_ms(self._client, now_ms), now_ms)
             return
         waits_ms = self._quotas.mutation_wait_ms(self._client, now_ms)
         if waits_ms > 0:
