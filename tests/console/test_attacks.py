@@ -131,7 +131,7 @@ class _Reader:
 
 def test_a_tail_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "consumer", lambda _: _Reader())
-    made = tail._Tail({}, "t", [0], Lens("t", MASKS), None)
+    made = tail._Tail({}, "t", [0], Lens("t", MASKS), None, "viewer")
     made.run()
     assert "ZeroDivisionError" in made.take()[2]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -18,7 +19,8 @@ from confluent_kafka.admin import ResourcePatternType as Pattern
 from moldau.testing import Broker, Cluster
 from tests.console.support import Client, console, eventually, fragment, post
 
-ANY_ACL = AclBindingFilter(ResourceType.ANY, None, Pattern.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+ANY: Any = None
+ANY_ACL = AclBindingFilter(ResourceType.ANY, ANY, Pattern.ANY, ANY, ANY, AclOperation.ANY, AclPermissionType.ANY)
 ACL = {
     "resource": "topic",
     "resource_name": "orders",

@@ -33,6 +33,8 @@ class Session:
     login_deadline: TimerHandle | None = None
     topic_access: object = None
     """What the client may read and write, once it was asked (`requests/topic_access.py`)."""
+    has_quota: tuple[object, str | None, Principal, bool] | None = None
+    """Whether this client id of this user has a limit under these quotas, once it was asked (`quotas/meter.py`)."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
 

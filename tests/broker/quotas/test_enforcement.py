@@ -133,3 +133,17 @@ def test_older_clients_get_what_they_want_and_are_silenced(broker: Broker, admin
         assert code == 0
         assert 0 < throttle_ms <= 200
         assert is_silent_for(builder) > throttle_ms / 1_000 - 0.05
+
+
+def test_a_limit_that_comes_later_holds_for_connections_there_are(broker: Broker, admin: WireClient) -> None:
+    """A connection remembers that it has no limit, for as long as that is so."""
+    limit(admin, "somebody else", "producer_byte_rate", 1_000)
+    topic = admin.new_topic()
+    with WireClient(broker.bootstrap_servers, "late") as client:
+        for _ in range(2):
+            assert produce(client, topic, 50_000).throttle_time_ms == 0
+        limit(admin, "late", "producer_byte_rate", 100_000)
+        produce(client, topic, 900_000)
+        assert produce(client, topic, 150_000).throttle_time_ms > 0
+        limit(admin, "late", "producer_byte_rate", None)
+        assert produce(client, topic, 900_000).throttle_time_ms == 0

@@ -95,6 +95,7 @@ class ClientQuotas:
         "_quotas",
         "_requests",
         "_windows",
+        "epoch",
         "every",
         "is_active",
     )
@@ -111,6 +112,8 @@ class ClientQuotas:
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self.is_active = False
         """Whether any client has a limit."""
+        self.epoch = object()
+        """Another one when limits may be others."""
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         if quotas is self._quotas:
@@ -122,6 +125,11 @@ class ClientQuotas:
         self._requests.limits = ClientLimits(items, REQUEST_PERCENTAGE)
         self._mutations.limits = ClientLimits(items, CONTROLLER_MUTATION_RATE)
         self.is_active = any(each.limits for each in self.every)
+        self.epoch = object()
+
+    def concern(self, client: Client) -> bool:
+        """Whether the client has a limit of any kind."""
+        return any(each.limits.find(client.user, client.client_id) for each in self.every)
 
     def produced(self, client: Client, size_bytes: int, now_ms: float) -> float:
         """So much arrived: for how many milliseconds nothing more should."""

@@ -25,6 +25,7 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 _DEFAULT = None
+_REMEMBERED_MAX = 10_000
 
 
 class _Nobody:
@@ -45,9 +46,10 @@ class Limit(NamedTuple):
 class ClientLimits:
     """The limits of one quota, by user and client id."""
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_found", "_limits")
 
     def __init__(self, quotas: Iterable[tuple[QuotaEntity, Mapping[str, float]]], key: str) -> None:
+        self._found: dict[tuple[str, str], Limit | None] = {}  # of those who asked; limits never change
         self._limits: dict[tuple[_Name, _Name], float] = {}
         for entity, values in quotas:
             parts = dict(entity)
@@ -58,6 +60,15 @@ class ClientLimits:
         return bool(self._limits)
 
     def find(self, user: str, client_id: str) -> Limit | None:
+        try:
+            return self._found[user, client_id]
+        except KeyError:
+            if len(self._found) >= _REMEMBERED_MAX:
+                self._found.clear()
+            found = self._found[user, client_id] = self._look_up(user, client_id)
+            return found
+
+    def _look_up(self, user: str, client_id: str) -> Limit | None:
         limits = self._limits
         for user_key, client_key in (
             (user, client_id),

@@ -1,4 +1,4 @@
-"""One request of a client, as its quotas see it: made for each while any client has a limit, and for none otherwise."""
+"""One request of a client, as its quotas see it: made for each of a client that has a limit, and for none otherwise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from moldau.controller.errors import ApiError
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from moldau.broker.calls import Call
+    from moldau.broker.calls import Call, Session
     from moldau.broker.quotas.clients import ClientQuotas
     from moldau.seams import Clock
 
 _WAIT_MS_MAX = (1 << 31) - 1  # what an answer can say; a tiny limit and a large request would make it endless
+
+
+def meter_of(quotas: ClientQuotas, clock: Clock, call: Call) -> Meter | None:
+    """None for a client without any limit, which a connection remembers: quotas of others cost it next to nothing."""
+    session: Session = call.connection.context
+    known = session.has_quota
+    if known is None or known[0] is not quotas.epoch or known[1] != call.client_id or known[2] is not session.principal:
+        client = Client(session.principal.name, call.client_id or "")
+        known = session.has_quota = (quotas.epoch, call.client_id, session.principal, quotas.concern(client))
+    return Meter(quotas, clock, call) if known[3] else None
 
 
 class Meter:

@@ -129,9 +129,9 @@ class Dispatcher:
             call = Call(api, version, correlation_id, client_id, connection, slot, times)
             handle = served.handle or served.load()
             if self._broker.quotas.is_active and self._kind == "broker" and api.key not in _EXEMPT:
-                from moldau.broker.quotas.meter import Meter
+                from moldau.broker.quotas.meter import meter_of
 
-                call.meter = Meter(self._broker.quotas, self._broker.clock, call)
+                call.meter = meter_of(self._broker.quotas, self._broker.clock, call)
             if served.takes_frame:
                 if count & SAMPLED_MASK:
                     handle(self._broker, call, frame, position)
