@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from moldau.broker.requests.registry import served_on
-from moldau.records import Codec, build_batch, compress
+from moldau.records import BatchOptions, Codec, build_batch, compress
 from moldau.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, LAST_OFFSET_DELTA_AT
 from moldau.records.checksum import crc32c
 from moldau.wire import Message, apis, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import encode_request_header
+from tests.broker.requests.handlers.wire_client import WireClient
 from tests.support.random_messages import random_message
 
 Move = Callable[[str, float], None]
@@ -117,6 +118,40 @@ def large_topic(bootstrap: str, size: float) -> None:
     _exchange(bootstrap, delete)
 
 
+def many_topics(bootstrap: str, size: float) -> None:
+    """As many as one request may make (10,000 records): topics of one partition each, and partitions of one topic."""
+    topics, gone = m.CreateTopicsRequest, m.DeleteTopicsRequest
+    count = round(5_000 * size)
+    stem = f"many-{time.monotonic_ns()}"
+    for wanted in ([(f"{stem}-{number}", 1) for number in range(count)], [(stem, 2 * count - 1)]):
+        create = topics([topics.CreatableTopic(name, partitions, 1) for name, partitions in wanted], 30_000)
+        _exchange(bootstrap, _frame(create, 7))
+        delete = gone([gone.DeleteTopicState(name) for name, _ in wanted], [], 30_000)
+        _exchange(bootstrap, _frame(delete, 6))
+
+
+def wide_transaction(bootstrap: str, size: float) -> None:
+    """One Produce that takes very many partitions into its transaction."""
+    topics, gone, produce = m.CreateTopicsRequest, m.DeleteTopicsRequest, m.ProduceRequest
+    count = round(2_000 * size)
+    name = f"wide-{time.monotonic_ns()}"
+    _exchange(bootstrap, _frame(topics([topics.CreatableTopic(name, count, 1)], 30_000), 7))
+    with WireClient(bootstrap) as client:
+        deadline = time.monotonic() + _TIMEOUT_S
+        given = client.ask(m.InitProducerIdRequest(name, 60_000), 4)
+        while given.error_code and time.monotonic() < deadline:  # its coordinator may have to be made first
+            time.sleep(0.1)
+            given = client.ask(m.InitProducerIdRequest(name, 60_000), 4)
+    writer = BatchOptions(
+        producer_id=given.producer_id, producer_epoch=given.producer_epoch, base_sequence=0, transactional=True
+    )
+    batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, b"k", b"v", ())], writer))
+    data = [produce.PartitionProduceData(number, batch) for number in range(count)]
+    request = produce(name, -1, 30_000, [produce.TopicProduceData(name=name, partition_data=data)])
+    _exchange(bootstrap, _frame(request, 12))
+    _exchange(bootstrap, _frame(gone([gone.DeleteTopicState(name)], [], 30_000), 6))
+
+
 def _bomb(count: int, timestamp_ms: int) -> bytes:
     record = bytes((12, 0, 0, 0, 1, 1, 0))
     data = bytearray(build_batch([(0, timestamp_ms, b"k", b"v", ())]))[:HEADER_BYTES]
@@ -202,6 +237,8 @@ MOVES: dict[str, Move] = {
         huge_lists,
         doubled_names,
         large_topic,
+        many_topics,
+        wide_transaction,
         bombs,
         pipelines,
         half_requests,

@@ -12,7 +12,7 @@ from moldau.controller.topics import create_partitions, create_topics, delete_to
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.primitives import ZERO_UUID
-from tests.controller.world import World
+from tests.controller.world import Rules, World
 
 Topic = m.CreateTopicsRequest.CreatableTopic
 Assignment = m.CreateTopicsRequest.CreatableReplicaAssignment
@@ -128,6 +128,24 @@ def test_the_metadata_topic_is_not_for_users(world: World) -> None:
 )
 def test_impossible_numbers(world: World, partitions: int, replicas: int, code: ErrorCode, message: str) -> None:
     assert _refusal(world, Topic("orders", partitions, replicas)) == (code, message)
+
+
+def test_what_makes_too_many_records_is_not_decided_to_its_end(world: World) -> None:
+    """Each topic makes two: at the 5,001st it is clear."""
+    described = 0
+
+    class CountingRules(Rules):
+        def describe_topic(self, *_: object) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+            nonlocal described
+            described += 1
+            return []
+
+    world.base = replace(world.base, rules=CountingRules())
+    request = m.CreateTopicsRequest([Topic(f"t{number}", 1, 1) for number in range(9_000)], 1_000)
+    result = create_topics(world.image, request, world.context)
+    assert not result.records
+    assert {topic.error_code for topic in result.response.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert (len(result.response.topics), described) == (9_000, 5_001)
 
 
 def test_fenced_brokers_get_replicas_last_and_never_lead(world: World) -> None:

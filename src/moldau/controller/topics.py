@@ -43,19 +43,20 @@ def create_topics(
     response = m.CreateTopicsResponse()
     records: list[Message] = []
     duplicates = _duplicates(topic.name for topic in request.topics)
+    room = _Room(image)
     for topic in request.topics:
         if topic.name in duplicates:
             continue
         try:
             _check_new_name(image, topic.name)
-            made = _create_topic(image, topic, context)
+            made = _create_topic(image, topic, context, room)
         except ApiError as error:
             response.topics.append(_creation_error(topic.name, error))
             continue
         records += made.records
+        if len(records) > RECORDS_PER_COMMAND_MAX:
+            return _refuse_all(request, "Unable to perform excessively large batch operation.")
         response.topics.append(made.response)
-    if len(records) > RECORDS_PER_COMMAND_MAX:
-        return _refuse_all(request, "Unable to perform excessively large batch operation.")
     twice = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     response.topics += [_creation_error(name, twice) for name in duplicates]
     return ControllerResult(response, [] if request.validate_only else records)
@@ -103,13 +104,22 @@ def _creation_error(name: str, error: ApiError) -> m.CreateTopicsResponse.Creata
     )
 
 
+class _Room:
+    """Where new partitions can be, found out once: a request may create thousands of topics."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.brokers = sorted(usable_brokers(image))
+        self.partitions: dict[tuple[int, ...], PartitionImage] = {}
+        """Those with the same replicas are alike in everything else, too: of ten thousand, few have to be made."""
+
+
 class _NewTopic(NamedTuple):
     response: m.CreateTopicsResponse.CreatableTopicResult
     records: list[Message]
 
 
 def _create_topic(
-    image: ClusterImage, topic: m.CreateTopicsRequest.CreatableTopic, context: ControllerContext
+    image: ClusterImage, topic: m.CreateTopicsRequest.CreatableTopic, context: ControllerContext, room: _Room
 ) -> _NewTopic:
     missing = [config.name for config in topic.configs if config.value is None]
     if missing:
@@ -117,7 +127,10 @@ def _create_topic(
     overrides = {config.name: config.value for config in topic.configs if config.value is not None}
     resource = ConfigResource(ResourceType.TOPIC, topic.name)
     config_records = setting_records(image, context, resource, overrides, new_resource=True) if overrides else []
-    partitions = _assigned_partitions(image, topic) if topic.assignments else _placed_partitions(image, topic, context)
+    if topic.assignments:
+        partitions = _assigned_partitions(image, topic)
+    else:
+        partitions = _placed_partitions(image, topic, context, room)
     context.charge_partitions(len(partitions))
     topic_id = context.random.uuid()
     while topic_id in image.topic_names:
@@ -157,7 +170,7 @@ def _assigned_partitions(image: ClusterImage, topic: m.CreateTopicsRequest.Creat
 
 
 def _placed_partitions(
-    image: ClusterImage, topic: m.CreateTopicsRequest.CreatableTopic, context: ControllerContext
+    image: ClusterImage, topic: m.CreateTopicsRequest.CreatableTopic, context: ControllerContext, room: _Room
 ) -> list[PartitionImage]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise ApiError(
@@ -169,11 +182,11 @@ def _placed_partitions(
     count = context.default_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
-        placed = place(usable_brokers(image), count, factor, context.random)
+        placed = place(room.brokers, count, factor, context.random)
     except ApiError as error:
         message = f"Unable to replicate the partition {factor} time(s): {error.message}"
         raise ApiError(error.code, message) from None
-    return _new_partitions(image, placed, factor)
+    return _new_partitions(image, placed, factor, room)
 
 
 def usable_brokers(image: ClusterImage) -> Iterable[UsableBroker]:
@@ -183,10 +196,9 @@ def usable_brokers(image: ClusterImage) -> Iterable[UsableBroker]:
             yield UsableBroker(broker.broker_id, broker.rack, broker.fenced)
 
 
-def _new_partitions(image: ClusterImage, placed: list[list[int]], factor: int) -> list[PartitionImage]:
-    """Those with the same replicas are alike in everything else, too: of ten thousand, few have to be made."""
+def _new_partitions(image: ClusterImage, placed: list[list[int]], factor: int, room: _Room) -> list[PartitionImage]:
     all_fenced = partial(_all_fenced, factor)
-    known: dict[tuple[int, ...], PartitionImage] = {}
+    known = room.partitions
     made = []
     for replicas in map(tuple, placed):
         partition = known.get(replicas)
@@ -262,11 +274,12 @@ def create_partitions(
     if _additional_partitions(image, request) > PARTITIONS_PER_REQUEST_MAX:
         return ControllerResult(_refuse_partitions(request), [])
     duplicates = _duplicates(topic.name for topic in request.topics)
+    room = _Room(image)
     for topic in request.topics:
         result = m.CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name)
         if topic.name not in duplicates:
             try:
-                records += _add_partitions(image, topic, context)
+                records += _add_partitions(image, topic, context, room)
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message
             response.results.append(result)
@@ -300,7 +313,10 @@ def _refuse_partitions(request: m.CreatePartitionsRequest) -> m.CreatePartitions
 
 
 def _add_partitions(
-    image: ClusterImage, wanted: m.CreatePartitionsRequest.CreatePartitionsTopic, context: ControllerContext
+    image: ClusterImage,
+    wanted: m.CreatePartitionsRequest.CreatePartitionsTopic,
+    context: ControllerContext,
+    room: _Room,
 ) -> list[Message]:
     topic = image.topics.get(wanted.name)
     if topic is None:
@@ -322,8 +338,8 @@ def _add_partitions(
     context.charge_partitions(additional)
     factor = len(next(iter(topic.partitions.values())).replicas)
     if wanted.assignments is None:
-        placed = place(usable_brokers(image), additional, factor, context.random)
-        made = _new_partitions(image, placed, factor)
+        placed = place(room.brokers, additional, factor, context.random)
+        made = _new_partitions(image, placed, factor, room)
     else:
         made = []
         for number, assignment in enumerate(wanted.assignments, present):

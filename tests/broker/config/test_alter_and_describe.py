@@ -24,6 +24,8 @@ from moldau.broker.config import (
     validate_dynamic_change,
     validate_resource,
 )
+from moldau.broker.config.rules import TableRules
+from moldau.controller.image import ClusterImage
 
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
@@ -259,3 +261,17 @@ def test_groups_and_subscriptions_have_sources_of_their_own() -> None:
     assert entry_of(metrics, "metrics").value == "a,b"
     assert entry_of(metrics, "metrics").source is ConfigSource.CLIENT_METRICS_CONFIG
     assert entry_of(metrics, "interval.ms").synonyms == ()
+
+
+@pytest.mark.parametrize("overrides", [{}, {"retention.ms": "5", "cleanup.policy": "compact"}, {"zzz.unknown": "1"}])
+def test_a_new_topic_is_told_the_same_settings(overrides: dict[str, str]) -> None:
+    """The rules describe what all topics have in common once; the answer must not show it."""
+    config = layered()
+    rules = TableRules(lambda: config)
+    rules.describe_topic({"retention.ms": "7"}, ClusterImage())
+    told = [(each.name, each.value, each.config_source) for each in rules.describe_topic(overrides, ClusterImage())]
+    assert told == [(each.name, each.value, each.source) for each in describe_topic(overrides, config)]
+    config = BROKER  # it was changed meanwhile
+    assert [each.value for each in rules.describe_topic({}, ClusterImage())] == [
+        each.value for each in describe_topic({}, BROKER)
+    ]

@@ -13,6 +13,7 @@ from moldau.broker.config import (
     validate_resource,
 )
 from moldau.broker.config.alter import definitions_of
+from moldau.broker.config.describe import ConfigEntry
 from moldau.broker.config.values import render_value
 from moldau.controller.errors import ApiError
 from moldau.controller.image import ClusterImage, ConfigResource
@@ -25,6 +26,8 @@ class TableRules:
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self._config = config
+        self._described: BrokerConfig | None = None
+        self._plain: list[m.CreateTopicsResponse.CreatableTopicConfigs] = []
 
     def validate(self, resource: ConfigResource, proposed: Mapping[str, str], current: Mapping[str, str]) -> None:
         try:
@@ -46,13 +49,22 @@ class TableRules:
     def describe_topic(
         self, overrides: Mapping[str, str], image: ClusterImage
     ) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
-        return [
-            m.CreateTopicsResponse.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in describe_topic(overrides, self._config())
-        ]
+        """What all topics have in common is made once: a request may create thousands."""
+        config = self._config()
+        if self._described is not config:
+            self._described, self._plain = config, [_as_told(entry) for entry in describe_topic({}, config)]
+        if not overrides:
+            return list(self._plain)
+        own = {entry.name: _as_told(entry) for entry in describe_topic(overrides, config, overrides.keys())}
+        told = [own.pop(each.name, each) for each in self._plain]
+        return sorted(told + list(own.values()), key=lambda each: each.name) if own else told
+
+
+def _as_told(entry: ConfigEntry) -> m.CreateTopicsResponse.CreatableTopicConfigs:
+    return m.CreateTopicsResponse.CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+    )

@@ -12,6 +12,7 @@ import pytest
 from moldau.broker.config import BrokerConfig
 from moldau.controller.delta import ImageDelta, diff
 from moldau.controller.image import ClusterImage
+from moldau.records import build_batch
 from moldau.seams import disk
 from moldau.testing import Broker, throwaway_disk
 from moldau.wire import ErrorCode
@@ -219,6 +220,23 @@ def test_a_topic_of_many_partitions_is_made_in_turns(own_broker: Broker, own_cli
     assert on_loop(own_broker, lambda: sum(1 for _ in replicas)) == 300
     assert sum(made.counts) == 300
     assert max(made.counts) <= 2  # one in its turn, and the one that was asked for
+
+
+@pytest.mark.parametrize("transactional_id", [None, "wide"])
+def test_who_writes_to_many_partitions_at_once_has_them_made_in_turns(
+    own_broker: Broker, own_client: WireClient, transactional_id: str | None
+) -> None:
+    broker = own_broker.node.broker
+    # A broker whose own turns to make replicas never come.
+    on_loop(own_broker, lambda: setattr(broker.replicas, "_is_catching_up", True))
+    made = PerTurn(own_broker, broker.logs, "get_or_create")
+    topic = own_client.new_topic(100)
+    batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, b"k", b"v", ())]))
+    kind = m.ProduceRequest
+    data = [kind.PartitionProduceData(number, batch) for number in range(100)]
+    answer = own_client.ask(kind(transactional_id, 1, 5_000, [kind.TopicProduceData(topic, partition_data=data)]), 12)
+    assert [each.error_code for each in answer.responses[0].partition_responses] == [0] * 100
+    assert (sum(made.counts), max(made.counts)) == (100, 5)
 
 
 def test_a_topic_of_many_partitions_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ _EMPTY = memoryview(b"")
 _outcome: partial[ProduceOutcome] = partial(tuple.__new__, ProduceOutcome)  # without looking for defaults
 
 _PARTITIONS_PER_SLICE = 200
+_MADE_PER_SLICE = 5  # of partitions whose files may have to be made first
 _READ_AT_ONCE_MAX = 5_000  # more are read, and answered, by a thread
 # A replica, the offset its high watermark must reach, whether the topic demands a flush, and in which epoch this node
 # led when it appended: in a later one the batch may be gone, and another be in its place.
@@ -88,11 +89,15 @@ def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) ->
     except ManyPartitions:
         broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position), len(frame))
         return
+    if broker.replicas.is_making and sum(len(each) for _, each in request.topics) > _MADE_PER_SLICE:
+        broker.go_on(call, _take_at_length(broker, call, bytearray(frame), position), len(frame))
+        return
     _take(broker, call, request)
 
 
 async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position: int) -> None:
-    """So many partitions that reading them takes longer than others should wait: a thread does."""
+    """So many partitions that reading them takes longer than others should wait: a thread does. Replicas that are still
+    to be made are made in slices, before anything asks for all of them."""
     work = partial(_read_at_length, memoryview(frame), position, call.version)
     try:
         async with broker.long_look:
@@ -101,6 +106,12 @@ async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position:
         _log.info("closing %s:%s: %s", call.connection.peer_host, call.connection.peer_port, error)
         call.slot.close(f"malformed request: {error}")
         return
+    if broker.replicas.is_making:
+        every = ((topic, index) for topic, batches_by_partition in request.topics for index, _ in batches_by_partition)
+        for at, (topic, index) in enumerate(every):
+            if at % _MADE_PER_SLICE == 0:
+                await broker.turns.next_turn()
+            broker.replicas.get(topic, index)
     _take(broker, call, request, is_transactional=is_transactional)
 
 
