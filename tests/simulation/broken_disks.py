@@ -103,6 +103,18 @@ def fetch_before_the_flush() -> Iterator[None]:
         yield
 
 
+def tell_an_old_high_watermark() -> Iterator[None]:
+    """A new leader tells what it knows to be committed before it has committed in its own epoch, and whoever restarts
+    takes that for the newest there is (A13)."""
+    from moldau.raft.replica import Raft
+
+    def old(self: Any) -> int:
+        return -1 if self.high_watermark is None else self.high_watermark
+
+    with patch.object(Raft, "told_high_watermark", property(old)):
+        yield
+
+
 def answer_from_the_uncommitted_image() -> Iterator[None]:
     """A command that finds nothing to do does not wait for what it found (A14)."""
     from moldau.broker.quorum.quorum import MetadataQuorum

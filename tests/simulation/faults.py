@@ -22,7 +22,7 @@ MEMBERSHIP = ("node joins", "node leaves", "new disk")
 # a better time.
 _UNCLEAN = {
     *("crash", "power", "full disk", "bit rot", "header rot", "file rot", "metadata rot", "new disk"),
-    *("dir fails", "dir away", "dir unmounted", "dir vanishes", "voter's new disk"),
+    *("dir fails", "dir away", "dir unmounted", "dir vanishes", "voter's new disk", "blackout"),
 }
 
 

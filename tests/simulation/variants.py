@@ -127,6 +127,7 @@ VARIANTS = [
     Variant("checkpoint what is not flushed", disks.checkpoint_what_is_not_flushed, 5, _FLUSHING_HOUSE),
     Variant("start with damaged metadata", disks.start_with_damaged_metadata, 40, _ROTTEN_VOTERS),
     Variant("fetch metadata before the flush", disks.fetch_before_the_flush, 40, _POWER_ELECTIONS),
+    Variant("tell an old high watermark", disks.tell_an_old_high_watermark, 40, _CONTROL),
     Variant("answer from the uncommitted image", disks.answer_from_the_uncommitted_image, 60, _RETRIES),
     Variant("tell before the flush", disks.tell_before_the_flush, 12, _BLACKOUTS),
     Variant("read open transactions", disks.read_open_transactions, 5, _WITHOUT_GROUPS),

@@ -15,13 +15,14 @@ from unittest.mock import patch
 
 from moldau.broker.config import load_broker_config, standalone_settings
 from moldau.broker.node.identity import WrongDirectory
-from moldau.broker.node.node import Node
+from moldau.broker.node.node import Node, _set_strays_aside
 from moldau.broker.node.registration import RegistrationRefused
 from moldau.broker.quorum.errors import LostHistory
 from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.broker.quorum.recovery_point import CorruptMetadata
 from moldau.controller.image import ClusterImage, PartitionImage
 from moldau.groups.partitioning import partition_for_group
+from moldau.log.dirs.log_manager import LogManager
 from moldau.log.errors import LogError
 from moldau.raft.election_state import CorruptQuorumState
 from moldau.seams.randomness import SeededRandom
@@ -96,6 +97,7 @@ class SimNode:
         self.process: Process | None = None
         self.starts = 0
         self.in_repair = 0  # by so many; it is not started then
+        self.acted_upon = 0  # the newest image it has had, by offset
         self.is_member = True  # or it has left the cluster, or not joined it yet
 
     @property
@@ -200,6 +202,9 @@ class SimNode:
         assert self.process is not None
         self.process.is_alive = False
         self.world.graveyard.append(self.booting)
+        broker = getattr(self.booting, "broker", None)
+        if broker is not None:
+            self.acted_upon = max(self.acted_upon, broker.image.offset)
         self.node = self.booting = None
         self.world.fabric.host_died(self.host)
 
@@ -416,6 +421,16 @@ class World:
                 topic = other.node.broker.image.topics.get(partition[0])
                 yield topic is None or node_id in topic.partitions[partition[1]].isr
 
+    def _strays_are_strays(self, logs: LogManager, image: ClusterImage, node_id: int) -> None:
+        """A starting node sets aside what its image does not know: that must be no older than the last it acted upon."""
+        acted_upon = self.nodes[node_id].acted_upon
+        if image.offset < acted_upon:
+            self.history.violated(
+                "a node starts with an image no older than the last it had",
+                f"n{node_id}: {image.offset} after {acted_upon}",
+            )
+        _set_strays_aside(logs, image, node_id)
+
     def spawn(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
         return self.loop.spawn(Process(name), make)
 
@@ -431,6 +446,7 @@ class World:
                 patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)),
                 self.append_failures.in_place(lambda: self.loop.current_name.partition(".")[0]),
                 Complaints(self._damaged).in_place(),
+                patch("moldau.broker.node.node._set_strays_aside", self._strays_are_strays),
             ):
                 return self.loop.run_until_complete(main)
         finally:
