@@ -15,6 +15,7 @@ from tests.simulation.scenario import Plan, Verdict, plan_of, play
 from tests.simulation.variants import VARIANTS, Variant, seeds_until_noticed
 
 _FEW = 5
+_TELLS_EVERY = 20  # seeds
 
 
 def _play(job: tuple[int, Plan]) -> tuple[Verdict, float]:
@@ -87,7 +88,7 @@ def main() -> int:
             if verdict.violations:
                 failed.append(verdict)
                 print(f"seed {verdict.seed} FAILED", *verdict.violations[:_FEW], sep="\n    ", flush=True)
-            elif played % 100 == 0:
+            if played % _TELLS_EVERY == 0:
                 print(f"{played} seeds, {len(failed)} failed", flush=True)
             if time.monotonic() - started > given.minutes * 60:
                 break

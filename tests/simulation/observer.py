@@ -27,6 +27,7 @@ class Observer:
         self._controllers: dict[int, int] = {}
         self._metadata: dict[int, int] = {}  # epoch of each committed offset
         self._partitions: dict[tuple[bytes, int], PartitionImage] = {}
+        self._looked_at: ClusterImage | None = None  # when leaders were last judged
         self._kept_by_majority = 0
         self._marks: dict[tuple[object, ...], int] = {}
         world.history.on_acked.append(self._acknowledged)
@@ -85,6 +86,9 @@ class Observer:
 
     def _leaders_were_in_sync(self, image: ClusterImage) -> None:
         """Nobody is elected who was not known to have everything."""
+        if image is self._looked_at:
+            return
+        self._looked_at = image
         for topic, index, partition in image.partitions():
             if topic.name == LOOSE:
                 continue  # there, anybody may lead
@@ -142,6 +146,8 @@ class Observer:
 
     def _in_sync_have_it(self, leader: Replica, end_offset: int) -> None:
         """Every replica that the controllers would make leader has what this one has promised."""
+        if not self._somebody_lacks(leader, end_offset):
+            return  # nearly always: who may lead need not be asked
         newest = self._world.newest(leader.topic, leader.index)
         if newest is None or newest.leader_epoch != leader.leader_epoch or leader.log.log_end_offset < end_offset:
             return  # it was deposed, and does not know it yet
@@ -156,6 +162,13 @@ class Observer:
                     f"{leader!r}: {node_id} of ISR {list(newest.isr)} ends at {replica.log.log_end_offset}, promised "
                     f"up to {end_offset} in epoch {leader.leader_epoch}",
                 )
+
+    def _somebody_lacks(self, leader: Replica, end_offset: int) -> bool:
+        for each in self._world.nodes.values():
+            replica = None if each.node is None else each.node.broker.replicas.get(leader.topic_id, leader.index)
+            if replica is not None and replica.log.log_end_offset < end_offset:
+                return True
+        return False
 
     def _is_known(self, node_id: int) -> bool:
         """Whether the controllers know this life of the node. After a crash they learn of it when it registers."""

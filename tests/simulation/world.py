@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import gc
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import SimpleNamespace
@@ -73,6 +74,11 @@ _NO_SUCH_FILE = f"[Errno {errno.ENOENT}]"
 BROKER, CONTROLLER = "broker", "controller"
 BOTH = f"{BROKER},{CONTROLLER}"
 _FIRST_CONTROLLER = 101  # of those that are nothing else
+
+
+@functools.cache
+def _partition_of(group: str) -> int:
+    return partition_for_group(group, int(_SMALL["offsets.topic.num.partitions"]))
 
 
 def rack_of(node_id: int) -> str:
@@ -383,7 +389,7 @@ class World:
 
     def coordinates(self, host: str, group: str) -> bool:
         """Whether a host is the group's coordinator, and not only believes it."""
-        newest = self.newest(_OFFSETS, partition_for_group(group, int(_SMALL["offsets.topic.num.partitions"])))
+        newest = self.newest(_OFFSETS, _partition_of(group))
         return newest is not None and newest.leader in self.nodes and self.nodes[newest.leader].host == host
 
     def client(self, name: str) -> SimClient:
