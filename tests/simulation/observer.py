@@ -260,6 +260,8 @@ class Observer:
                     data += piece
                     offset = _end_of(piece)
                 if _is_damaged(data):
+                    if not each.disk.is_rotten:
+                        self._world.history.violated("what was written is read", f"{partition!r} on {each.host}")
                     continue  # by bit rot that nobody has read yet: its checksum tells
                 key = (partition.topic, partition.index)
                 contents.setdefault(key, []).append((each.node_id, log.high_watermark, bytes(data)))
@@ -284,13 +286,16 @@ def durable_end(disk: SimDisk) -> int:
 
 
 def _is_damaged(data: bytearray) -> bool:
+    end = 0
     try:
         for position, header in iter_batches(data):
             check_crc(data, position, header)
+            end = position + header.size_bytes
     except CorruptBatch:
         return True
-    return False
+    return end < len(data)  # its length says more than there is
 
 
 def _end_of(data: bytes) -> int:
-    return max(header.next_offset for _, header in iter_batches(data))
+    """Or, of what is damaged at once, beyond everything."""
+    return max((header.next_offset for _, header in iter_batches(data)), default=1 << 62)

@@ -29,7 +29,7 @@ from moldau.raft.election_state import CorruptQuorumState
 from moldau.seams.randomness import SeededRandom
 from tests.simulation.append_failures import AppendFailures
 from tests.simulation.client import SimClient
-from tests.simulation.complaints import Complaints
+from tests.simulation.complaints import Complaints, FailedTasks
 from tests.simulation.durability import check_recovery_points
 from tests.simulation.history import History, Partition
 from tests.simulation.loop import Process, VirtualClock, VirtualLoop
@@ -427,8 +427,11 @@ class World:
                 topic = other.node.broker.image.topics.get(partition[0])
                 yield topic is None or node_id in topic.partitions[partition[1]].isr
 
+    def _task_failed(self, what: str) -> None:
+        self.history.violated("no task of a node fails", f"{self.loop.current_name}: {what}")
+
     def _strays_are_strays(self, logs: LogManager, image: ClusterImage, node_id: int) -> None:
-        """A starting node sets aside what its image does not know: that must be no older than the last it acted upon."""
+        """A starting node sets aside what its image does not know: that must be no older than the last it had."""
         acted_upon = self.nodes[node_id].acted_upon
         if image.offset < acted_upon:
             self.history.violated(
@@ -451,7 +454,8 @@ class World:
             with (
                 patch("moldau.log.jobs.threading", SimpleNamespace(Lock=StepLock)),
                 self.append_failures.in_place(lambda: self.loop.current_name.partition(".")[0]),
-                Complaints(self._damaged).in_place(),
+                Complaints(self._damaged, self._task_failed).in_place(),
+                FailedTasks(self._task_failed).in_place(),
                 patch("moldau.broker.node.node._set_strays_aside", self._strays_are_strays),
             ):
                 return self.loop.run_until_complete(main)
