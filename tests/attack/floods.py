@@ -181,8 +181,8 @@ def target() -> Iterator[Target]:
         (home / "server.pem").write_text(as_pkcs8(server) + server.certificate)
         users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="right";'
         settings = {
-            "listeners": f"SASL_PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls}",
-            "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(home / "server.pem"),
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -198,7 +198,7 @@ def target() -> Iterator[Target]:
             assert broker.poll() is None, "the broker has died"
         finally:
             broker.kill()
-            broker.communicate()
+            broker.wait()
 
 
 def _held(name: str, to: Target, count: int, fill: Callable[[contextlib.ExitStack], None], seconds: float) -> None:

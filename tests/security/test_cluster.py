@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from moldau.broker.config import read_properties
+from moldau.broker.config import InvalidConfig, read_properties
 from moldau.client.connection import Connection
 from moldau.client.security import librdkafka_security
 from moldau.client.settings import parse_client_settings
@@ -25,6 +26,7 @@ from moldau.testing import Broker, Cluster, Security
 from moldau.testing.ports import free_ports
 from moldau.wire import messages as m
 from tests.net.certificates import as_pkcs8, make_identity
+from tests.security.tokens import Issuer
 
 
 def create(settings: dict[str, Any], topic: str, replicas: int) -> None:
@@ -112,6 +114,41 @@ def test_three_nodes(tmp_path: Path) -> None:
         assert leader is not None
         cluster.crash(leader)
         write(client, "rivers")
+
+
+def test_nodes_log_in_with_tokens(tmp_path: Path) -> None:
+    """A file holds the token; whoever renews it writes a new one there, and nobody is restarted."""
+    issuer = Issuer(tmp_path)
+    token = tmp_path / "token"
+    token.write_text(issuer.token(sub="node") + "\n")
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri(),
+        "sasl.oauthbearer.expected.audience": "rivers",
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node;User:olga",
+    }
+    client: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "oauth_cb": lambda _: (issuer.token(), time.time() + 250),
+    }
+    with Cluster(3, settings) as cluster:
+        client["bootstrap.servers"] = cluster.bootstrap_servers
+        write_and_read(client, "rivers", 3)
+        token.write_text(issuer.token(sub="node"))
+        leader = cluster.controller_id()
+        assert leader is not None
+        cluster.crash(leader)
+        cluster.start_node(leader)
+        write(client, "rivers")
+    token.write_text("\n")
+    with pytest.raises(InvalidConfig, match="holds no token"):
+        Cluster(3, settings).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ class _Channel:
             connection = await self._network.connect(self._host, self._port, tls=tls, timeout_ms=_CONNECT_TIMEOUT_MS)
             await self._learn_versions(connection)
             if self._security.credentials is not None:
-                await self._log_in(connection, self._security.credentials())
+                await self._log_in(connection, self._security.credentials)
         except BaseException:
             backoff_ms = min(_BACKOFF_MS_MAX, _BACKOFF_MS_MIN * 2**self._failures)
             self._failures = min(self._failures + 1, 10)
@@ -222,8 +222,13 @@ class _Channel:
             )
         self._versions = answer.versions
 
-    async def _log_in(self, connection: ClientConnection, credentials: Credentials) -> None:
+    async def _log_in(self, connection: ClientConnection, held: Callable[[], Credentials]) -> None:
         from moldau.security.sasl.client import LoginRefused, exchange
+
+        try:
+            credentials = held()
+        except LoginRefused as error:
+            raise self._refused(str(error)) from error
 
         async def send(request: Message) -> Any:
             return await self.ask(connection, request, _CONNECT_TIMEOUT_MS, None)

@@ -81,6 +81,7 @@ class House:
 
     async def start(self) -> None:
         self.watcher.start()
+        self._threads.submit(self.views.prepare)
 
     async def stop(self) -> None:
         self.stopping.set()

@@ -102,6 +102,11 @@ class Views:
             stamp = self._stamps[name] = digest[:12]
         return f"/static/{name}?v={stamp}"
 
+    def prepare(self) -> None:
+        """Compile all templates, so that nobody who comes first waits for it. Any thread."""
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)
+
     def page(self, visit: Visit, template: str, status_code: int = 200, **data: Any) -> Response:
         """A page; only its live part, if that is what was asked for."""
         found = self._environment.get_template(template)

@@ -157,6 +157,6 @@ sasl.oauthbearer.scope.claim.name string scope - low static
     Claim of a token that holds its scope.
 sasl.oauthbearer.sub.claim.name string sub - low static
     Claim of a token that holds the user.
-sasl.oauthbearer.token.endpoint.url string null - medium static ignored
-    Logging in with OAuth, which Moldau's nodes do not.
+sasl.oauthbearer.token.endpoint.url string null - medium static
+    File (file:///…) with the token that this node logs in with at others; read anew for each connection.
 """

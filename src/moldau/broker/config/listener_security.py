@@ -6,6 +6,7 @@ Invariant: what is raised names the setting and what to do, never a password.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from moldau.broker.config.errors import InvalidConfig
 from moldau.security.bearer_tokens import TokenRules, check_key_url
@@ -85,14 +86,24 @@ def own_credentials(config: BrokerConfig, listener: str, mechanism: str) -> Cred
     """What this node logs in with where others listen under that name. Raises InvalidConfig."""
     entry = jaas_entry(config, listener, mechanism)
     key = jaas_key(config, listener, mechanism)
-    if mechanism == OAUTHBEARER:
-        raise InvalidConfig(
-            f"{key}: nodes cannot log in with OAUTHBEARER: use PLAIN or SCRAM, or SSL with certificates, among them",
-            key,
-        )
     if entry is None or entry.username is None or entry.password is None:
         raise InvalidConfig(f"{key} must say username and password: nodes log in with them at each other", key)
     return Credentials(mechanism, entry.username, entry.password)
+
+
+def own_token_file(config: BrokerConfig, listener: str) -> str:
+    """Where the token is that this node logs in with by OAUTHBEARER. Raises InvalidConfig."""
+    key = "sasl.oauthbearer.token.endpoint.url"
+    jaas_entry(config, listener, OAUTHBEARER)  # what it says is not needed; that it is for something else is a mistake
+    url = config.for_listener(listener, key, OAUTHBEARER)
+    parts = urlsplit(str(url or ""))
+    if parts.scheme != "file" or parts.netloc or not parts.path:
+        raise InvalidConfig(
+            f"{key} must name a file (file:///…) with the token that nodes log in with at each other, renewed by "
+            "whoever gets tokens on this machine: nodes ask no provider themselves",
+            key,
+        )
+    return unquote(parts.path)
 
 
 def plain_users(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ _MECHANISM_KEYS = (
     "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.scope.claim.name",
     "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.token.endpoint.url",
 )
 # Of a key that nobody knows, the value may be one that nobody should see.
 _SECRET_WORDS = ("password", "secret", "jaas", "key", "credential", "loginmodule")

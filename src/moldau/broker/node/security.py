@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from moldau.broker.quorum.parts import HasQuorum
     from moldau.broker.requests.dispatch import Dispatcher
     from moldau.security.sasl.authenticator import MechanismOffer
+    from moldau.security.sasl.client import Credentials
     from moldau.security.sasl.mechanism import ServerMechanism
     from moldau.security.scram_users import ClusterUsers
     from moldau.security.tls import TlsSettings
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LOOK_MS = 10_000.0
+_TOKEN_CHARACTERS_MAX = 64 * 1024
 
 
 class NodeSecurity:
@@ -153,8 +155,11 @@ class NodeSecurity:
 
         if not protocol.startswith("SASL_"):
             return PeerSecurity(tls)
-        from moldau.broker.config.listener_security import own_credentials
+        from moldau.broker.config.listener_security import own_credentials, own_token_file
+        from moldau.security.sasl.mechanism import OAUTHBEARER
 
+        if mechanism == OAUTHBEARER:
+            return PeerSecurity(tls, _token_in(own_token_file(config, listener)))
         credentials = own_credentials(config, listener, mechanism)
         return PeerSecurity(tls, lambda: credentials)
 
@@ -216,6 +221,30 @@ class NodeSecurity:
                 lambda: broker.metadata_log.committed, config.get_str_or_none("delegation.token.secret.key")
             )
         return self._users
+
+
+def _token_in(path: str) -> Callable[[], Credentials]:
+    """Read for each connection: tokens end, and whoever gets new ones writes them there. Raises InvalidConfig if there
+    is none now."""
+    from moldau.security.sasl.client import Credentials, LoginRefused
+    from moldau.security.sasl.mechanism import OAUTHBEARER
+
+    def read() -> Credentials:
+        try:
+            with open(path, encoding="ascii") as file:
+                token = file.read(_TOKEN_CHARACTERS_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise LoginRefused(f"no token can be read from {path}: {type(error).__name__}") from None
+        if not token or not token.isprintable() or " " in token:
+            raise LoginRefused(f"{path} holds no token")
+        return Credentials(OAUTHBEARER, bearer_token=token)
+
+    try:
+        read()
+    except LoginRefused as error:
+        key = "sasl.oauthbearer.token.endpoint.url"
+        raise InvalidConfig(f"Cannot use {key}: {error}", key) from None
+    return read
 
 
 class _Context:
