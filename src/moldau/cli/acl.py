@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.failure import fail, misused, tell
+from moldau.cli.asking import ask, fail_on
+from moldau.cli.failure import misused, tell
 from moldau.cli.frame import Commands, Output, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from moldau.cli.output import Row
-    from moldau.wire import Message
 
-R = TypeVar("R", bound="Message")
 
 app = Commands(help="Rules about who may do what: add, list, remove.")
 
@@ -79,9 +78,9 @@ def add(
         for what in operation or ["All"]
         for where in host or ["*"]
     ]
-    answer = _ask(target, m.CreateAclsRequest(creations), m.CreateAclsResponse)
+    answer = ask(target, m.CreateAclsRequest(creations), m.CreateAclsResponse)
     for creation, result in zip(creations, answer.results, strict=True):
-        _fail_on(result.error_code, result.error_message)
+        fail_on(result.error_code, result.error_message)
         row = _row(
             creation.resource_type,
             creation.resource_name,
@@ -116,8 +115,8 @@ def list_rules(
     for kind, name in wanted or [(_ANY, None)]:
         pattern = _ANY if name is None else Pattern.MATCH
         request = m.DescribeAclsRequest(kind, name, pattern, principal, None, _ANY, _ANY)
-        answer = _ask(target, request, m.DescribeAclsResponse)
-        _fail_on(answer.error_code, answer.error_message)
+        answer = ask(target, request, m.DescribeAclsResponse)
+        fail_on(answer.error_code, answer.error_message)
         for resource in answer.resources:
             for rule in resource.acls:
                 row = _row(
@@ -175,10 +174,10 @@ def remove(
         for what in whats
         for where in wheres
     ]
-    answer = _ask(target, m.DeleteAclsRequest(filters), m.DeleteAclsResponse)
+    answer = ask(target, m.DeleteAclsRequest(filters), m.DeleteAclsResponse)
     removed: dict[str, Row] = {}
     for result in answer.filter_results:
-        _fail_on(result.error_code, result.error_message)
+        fail_on(result.error_code, result.error_message)
         for rule in result.matching_acls:
             row = _row(
                 rule.resource_type,
@@ -250,18 +249,3 @@ def _words(row: Row) -> str:
     name = f"{row['name']}*" if row["pattern"] == "prefixed" else row["name"]
     where = "" if row["host"] == "*" else f" from {row['host']}"
     return f"{row['principal']} {may} {row['operation']} {row['resource']} {name}{where}"
-
-
-def _ask(target: Target, request: Message, answer: type[R]) -> R:
-    with target.admin() as admin:
-        return admin.ask(request, answer)
-
-
-def _fail_on(code: int, message: str | None) -> None:
-    """If the broker refused."""
-    from moldau.client.connection import BrokerError
-
-    if code and message:
-        fail(message)
-    if code:
-        raise BrokerError(code, "refused")

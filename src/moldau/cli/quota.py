@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.failure import fail, misused
+from moldau.cli.asking import ask, fail_on
+from moldau.cli.failure import misused
 from moldau.cli.frame import Commands, Output, Target
 
 if TYPE_CHECKING:
-    from moldau.wire import Message
     from moldau.wire import messages as m
 
-R = TypeVar("R", bound="Message")
 
 app = Commands(help="Limits of users, clients and addresses: set, list, remove.")
 
@@ -76,8 +75,8 @@ def list_quotas(target: Target, output: Output) -> None:
     """Every limit, one entity a line."""
     from moldau.wire import messages as m
 
-    answer = _ask(target, m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
-    _fail_on(answer.error_code, answer.error_message)
+    answer = ask(target, m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
+    fail_on(answer.error_code, answer.error_message)
     names = {key: name for name, key in _KEYS.items()}
     rows = [
         {
@@ -133,9 +132,9 @@ def _alter(
 
     ops = [m.AlterClientQuotasRequest.OpData(key, value or 0.0, value is None) for key, value in limits.items()]
     request = m.AlterClientQuotasRequest([m.AlterClientQuotasRequest.EntryData(entity, ops)])
-    answer = _ask(target, request, m.AlterClientQuotasResponse)
+    answer = ask(target, request, m.AlterClientQuotasResponse)
     for entry in answer.entries:
-        _fail_on(entry.error_code, entry.error_message)
+        fail_on(entry.error_code, entry.error_message)
     who = " ".join(f"{part.entity_type}={_shown(part.entity_name)}" for part in entity)
     output.done(f"{who}: changed", {"entity": who, "limits": limits})
 
@@ -154,18 +153,3 @@ def _bytes(option: str, text: str | None) -> float | None:
         return float(number) * factor
     except ValueError:
         misused(f"{option} {text}: give bytes per second, as 1000000 or 1M")
-
-
-def _ask(target: Target, request: Message, answer: type[R]) -> R:
-    with target.admin() as admin:
-        return admin.ask(request, answer)
-
-
-def _fail_on(code: int, message: str | None) -> None:
-    """If the broker refused."""
-    from moldau.client.connection import BrokerError
-
-    if code and message:
-        fail(message)
-    if code:
-        raise BrokerError(code, "refused")

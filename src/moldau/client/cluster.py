@@ -284,4 +284,4 @@ class Cluster:
                     continue  # brokers close connections that were idle for long: a new one will do
                 if time.monotonic() + pause_s > deadline:
                     raise
-                time.sleep(pause_s)
+                time.sleep(pause_s)  # nobody is told when a broker is back, or a leader known

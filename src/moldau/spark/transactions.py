@@ -128,7 +128,7 @@ class TaskTransaction:
             except KafkaException as failure:
                 if not failure.args[0].retriable() or time.monotonic() > deadline:
                     raise self.explained(what, failure) from failure
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_PAUSE_SECONDS)  # the client tells nobody when a step it calls retriable may succeed
 
     def explained(self, what: str, failure: KafkaException) -> RuntimeError:
         """What an error of librdkafka's means here, and what to do."""

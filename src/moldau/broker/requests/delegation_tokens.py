@@ -1,16 +1,23 @@
-"""What the four APIs of delegation tokens share: who may use them at all, and the settings of tokens.
+"""What the four APIs of delegation tokens share: who may use them at all, the settings of tokens, and how a token gets
+another end.
 
 Tokens are for clients that have proved who they are, and not with a token.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from moldau.controller.delegation_tokens import TokenRules
+from moldau.broker.requests.forwarding import carry_out_rest
+from moldau.controller.delegation_tokens import NEVER, TokenRules
 from moldau.security.principal import ANONYMOUS
+from moldau.wire import ErrorCode
+from moldau.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from moldau.broker.calls import Call
     from moldau.broker.parts import HasAudit, HasConfig, HasTime
     from moldau.broker.requests.forwarding import Needs as ForwardingNeeds
@@ -20,6 +27,9 @@ if TYPE_CHECKING:
 
     class Needs(ForwardingNeeds, HasAudit, Protocol):
         """What the handlers may touch."""
+
+
+Changed = TypeVar("Changed", m.RenewDelegationTokenResponse, m.ExpireDelegationTokenResponse)
 
 
 def is_allowed(call: Call) -> bool:
@@ -43,3 +53,23 @@ def rules_for(broker: SettingsNeeds, call: Call) -> TokenRules:
         requester=str(call.principal),
         now_ms=broker.clock.wall_ms(),
     )
+
+
+async def change_end(
+    broker: Needs, call: Call, request: Any, decide: Callable[..., Any], answer: type[Changed]
+) -> Changed:
+    """Renew or expire a token: the broker looks whether the connection may ask, the active controller decides."""
+
+    async def submit() -> Changed:
+        changed: Changed = await broker.controller.submit(partial(decide, rules=rules_for(broker, call)), request)
+        return changed
+
+    if not is_allowed(call):
+        return answer(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER)
+    if broker.is_controller_listener(call.connection.listener_name):
+        return await submit()
+    response = cast("Changed", await carry_out_rest(broker, call, submit, request))
+    if not response.error_code:
+        address = call.session.client_address
+        broker.audit.changed(call.principal, address=address, api=call.api.name, target="token")
+    return response
