@@ -14,6 +14,8 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from rich.console import Console
 
+from moldau.demo.summary import Summary
+
 RECORDS = 100_000
 TOPIC = "vltava"
 
@@ -72,7 +74,7 @@ def receive(address: str) -> tuple[float, int]:
 
 
 def main() -> None:
-    console = Console()
+    console, summary = Console(), Summary()
     with_browser = "--console" in sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="moldau-demo-") as data_dir:
         with broker(data_dir) as (address, milliseconds):
@@ -81,15 +83,18 @@ def main() -> None:
             console.print(f"librdkafka sent {RECORDS:,} records to topic [bold]{TOPIC}[/], {rate:,.0f} a second")
             rate, seen = receive(address)
             console.print(f"and read {seen:,} of them back, in order, {rate:,.0f} a second")
+            summary.expect("broker", "records read back, in order", seen, RECORDS)
         with broker(data_dir) as (address, milliseconds):
             console.print(f"Stopped and started again in {milliseconds:.0f} ms: ", end="")
             _, seen = receive(address)
             console.print(f"all {seen:,} records are still there.")
+            summary.expect("broker", "records there after a restart", seen, RECORDS)
             with browser(address, console) if with_browser else nullcontext():
-                show_toolkit(address, Path(data_dir) / "shop", console)
+                show_toolkit(address, Path(data_dir) / "shop", console, summary)
                 if with_browser:
                     console.input("Look around in the browser; Enter goes on with the pipelines. ")
-        show_pipelines(Path(data_dir) / "pipelines", console)
+        show_pipelines(Path(data_dir) / "pipelines", console, summary)
+    summary.show(console)
 
 
 @contextmanager
@@ -110,24 +115,24 @@ def browser(address: str, console: Console) -> Iterator[None]:
             process.terminate()
 
 
-def show_toolkit(address: str, folder: Path, console: Console) -> None:
+def show_toolkit(address: str, folder: Path, console: Console, summary: Summary) -> None:
     """An order service, if the toolkit is installed."""
     if any(find_spec(name) is None for name in ("msgspec", "cronsim", "sqlalchemy", "aiosqlite")):
         console.print("For handlers, outbox, retries, dead letters and delays: pip install 'moldau[toolkit]'.")
         return
     from moldau.demo import toolkit
 
-    toolkit.show(address, folder, console)
+    toolkit.show(address, folder, console, summary)
 
 
-def show_pipelines(folder: Path, console: Console) -> None:
+def show_pipelines(folder: Path, console: Console, summary: Summary) -> None:
     """The ready pipelines on Spark, if it is installed."""
     if find_spec("pyspark") is None:
-        console.print("For the data pipelines: pip install 'moldau[spark,delta,sql,java]'. [bold green]Done.[/]")
+        console.print("For the data pipelines: pip install 'moldau[spark,delta,sql,java]'.")
         return
     from moldau.demo import pipelines
 
-    pipelines.show(folder, console)
+    pipelines.show(folder, console, summary)
 
 
 if __name__ == "__main__":
