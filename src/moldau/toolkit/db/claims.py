@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -29,6 +30,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.dialects import postgresql
@@ -41,6 +43,8 @@ from moldau.toolkit.db.outbox import CONFIRMED, FAILED, LANES, PENDING, SENT, Ou
 _LEAP_MS = 60_000  # a time further ahead than this is of a clock that was set back
 _STEP = 1_000
 _COUNTED_MAX = 100_000
+_NO_LANE = -1
+_place = attrgetter("lane", "seq")
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,23 +88,32 @@ class Claims:
         # As text: only then does PostgreSQL see that the partial index has all of them.
         self._is_pending: ColumnElement[bool] = rows.state == _text(PENDING)
         is_free = or_(leases.until_ms < now_ms(), leases.until_ms > now_ms() + lease_ms + _LEAP_MS)
-        has_work = select(rows.seq).where(rows.lane == leases.lane, self._is_pending).exists()
+        # Each lane is looked up in the index, and nowhere is more read than is taken, however long the backlog is: a
+        # database without fresh statistics takes the pending rows for few, and would walk over all of them for a join,
+        # a sort or a filter.
+        first = select(rows.seq).where(rows.lane == leases.lane, self._is_pending).limit(1).scalar_subquery()
         self._free_lanes = (
             select(leases.lane)
-            .where(is_free, has_work)
+            .where(is_free, first.is_not(None))
             .order_by(leases.until_ms)
             .limit(lanes)
             .with_for_update(skip_locked=True)
         )
         names = ("seq", "lane", "id", "aggregatetype", "aggregateid", "type", "payload", "message_key", "headers")
-        pending = select(*(rows[name] for name in names)).where(rows.lane.in_(_many("lanes")), self._is_pending)
-        self._pending_rows = pending.order_by(rows.lane, rows.seq).limit(batch)
+        columns = [rows[name] for name in names]
+
+        def oldest(lane: int) -> Any:
+            mine = select(*columns).where(rows.lane == bindparam(f"lane{lane}"), self._is_pending)
+            return mine.order_by(rows.seq).limit(bindparam("each")).subquery().select()
+
+        self._batch, self._lanes_max = batch, lanes
+        self._pending_rows = union_all(*map(oldest, range(lanes)))
         mine: Update = update(self._lanes).where(leases.lane.in_(_many("lanes")))
         self._lease = mine.values(relay=me, until_ms=now_ms() + lease_ms)
         self._release = mine.where(leases.relay == me).values(relay=None, until_ms=now_ms() - 1 + bindparam("pause"))
         self._extend = mine.where(leases.relay == me).values(until_ms=now_ms() + lease_ms)
         which = _any_of(rows.seq, "seqs", dialect)
-        these = update(self._rows).where(which, self._is_pending)
+        these = update(self._rows).where(which, rows.state + 0 == PENDING)  # found by number: not a case for the index
         ended = SENT if with_receipts else CONFIRMED
         self._acknowledge: Update | Delete = these.values(state=ended, at_ms=now_ms(), error=None)
         if keeps_nothing and not with_receipts:
@@ -115,8 +128,9 @@ class Claims:
         free = connection.scalars(self._free_lanes).all()
         if not free:
             return Claimed()
-        rows = connection.execute(self._pending_rows, {"lanes": free}).all()
-        # Lanes for which there was no room keep their time, and with it their place before those that had a turn.
+        asked = {f"lane{at}": lane for at, lane in enumerate([*free, *[_NO_LANE] * (self._lanes_max - len(free))])}
+        found = connection.execute(self._pending_rows, {**asked, "each": max(1, self._batch // len(free))}).all()
+        rows = sorted(found, key=_place)
         lanes = sorted({row.lane for row in rows})
         if lanes:
             connection.execute(self._lease, {"lanes": lanes})

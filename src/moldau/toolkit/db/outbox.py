@@ -24,6 +24,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
+    Dialect,
     Engine,
     Index,
     Integer,
@@ -203,7 +204,11 @@ def _outbox_table(name: str, metadata: MetaData) -> Table:
         Column("created_ms", BigInteger),
         Column("at_ms", BigInteger),
         Column("error", String(500)),
-        Index(f"{name}_pending", "state", "lane", "seq", postgresql_where=is_pending, sqlite_where=is_pending),
+        Index(f"{name}_pending", "lane", "seq", postgresql_where=is_pending, sqlite_where=is_pending).ddl_if(
+            callable_=_has_partial_indexes
+        ),
+        # Where the first column is one the index is about, a partial index has no use for it, and is read to its end.
+        Index(f"{name}_pending", "state", "lane", "seq").ddl_if(callable_=_has_none),
         Index(f"{name}_left", "state", "at_ms", postgresql_where=has_left, sqlite_where=has_left),
         mysql_charset="utf8mb4",
         mariadb_charset="utf8mb4",
@@ -211,12 +216,21 @@ def _outbox_table(name: str, metadata: MetaData) -> Table:
     )
 
 
+def _has_partial_indexes(*_: Any, dialect: Dialect, **__: Any) -> bool:
+    return dialect.name in ("postgresql", "sqlite")
+
+
+def _has_none(*_: Any, dialect: Dialect, **__: Any) -> bool:
+    return not _has_partial_indexes(dialect=dialect)
+
+
 def record_of(row: Any, route: str) -> Record:
     """The message of a row, whoever wrote it."""
     key = row.message_key
     if key is None and row.aggregateid is not None:
         key = row.aggregateid.encode()
-    headers: list[Header] = [(ID, row.id.encode()), (letters.ID, row.id.encode())]
+    id_ = row.id.encode()
+    headers: list[Header] = [(ID, id_), (letters.ID, id_)]
     if row.type is not None:
         headers.append((TYPE, row.type.encode()))
     headers += _unpacked(row.headers)
