@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+import textwrap
 from pathlib import Path
 
 from benchmarks.rows import Row
@@ -90,9 +91,13 @@ def page(numbers: dict[str, list[Row]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. Every figure stands beside what others reach in the same run on the same machine;",
-        "what counts is the ratio in brackets (above 1x: Moldau is better). Absolute numbers belong to the machine: "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}.",
+        *textwrap.wrap(
+            "Written by `make bench`. Every figure stands beside what others reach in the same run on the same machine;"
+            " what counts is the ratio in brackets (above 1x: Moldau is better). Absolute numbers belong to the"
+            f" machine: {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}.",
+            120,
+            break_on_hyphens=False,
+        ),
     ]
     for room, title in ROOMS.items():
         if room in numbers:

@@ -19,7 +19,7 @@ from tests.interop.scenarios.catalogue import SCENARIOS
 
 # Recent: retention removes old records within half a minute of a broker's start.
 NOW_MS = time.time_ns() // 1_000_000
-# A killed broker is replaced, or may come back, only when the controller has given up its former life.
+# A killed broker is replaced, or may come back, only when the controller has given up its former incarnation.
 QUICK_EXPIRY = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 FRESH = Callable[[str], str]
 RECORDS = [

@@ -169,7 +169,7 @@ def static_members(side: Side) -> None:
     beat = m.HeartbeatRequest(
         group_id="gs", generation_id=before.generation_id, member_id=before.member_id, group_instance_id="one"
     )
-    side.call("the former life is fenced", beat, 4)
+    side.call("the former incarnation is fenced", beat, 4)
     side.call("the new one is not", beat.replace(member_id=after.member_id, generation_id=after.generation_id), 4)
     leave = m.LeaveGroupRequest
     side.call(
