@@ -21,6 +21,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.quorum.appends import QuorumAppends
+from moldau.broker.quorum.catching_up import CatchingUp
 from moldau.broker.quorum.control_records import leader_change_records, voter_records
 from moldau.broker.quorum.errors import LostHistory, QuorumStopped
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID, QuorumLog
@@ -147,10 +148,7 @@ class MetadataQuorum:
         self._is_carrying_out = False
         # The epoch given up, and whoever waits for the next one.
         self._resigned: tuple[int, asyncio.Future[None]] | None = None
-        self._is_caught_up = False
-        self._catch_up_to: int | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._refusal: LostHistory | None = None
+        self._catching_up = CatchingUp()
         self._fetches: QuorumFetches | None = None
         self._requests: QuorumRequests | None = None
         self._voter_changes: VoterChanges | None = None
@@ -252,12 +250,7 @@ class MetadataQuorum:
     async def wait_until_caught_up(self) -> None:
         """Until `committed` has everything that this node can ever have acted upon: what a leader had committed in its
         own epoch when it first told."""
-        if self._refusal is not None:
-            raise self._refusal
-        if not self._is_caught_up:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+        await self._catching_up.wait()
 
     async def resign(self) -> None:
         """Let another lead, if this node does: tell the others, and give them a moment to elect."""
@@ -286,8 +279,7 @@ class MetadataQuorum:
             await self._requests.stop()
         await self._snapshots.stop()
         self._appends.fail(NotController("this node stops"))
-        for waiter in self._waiters:
-            waiter.cancel()
+        self._catching_up.stop()
         self.files.close()
 
     # -- appending
@@ -457,15 +449,7 @@ class MetadataQuorum:
             case InstallSnapshot(snapshot):
                 self._install(snapshot)
             case HistoryFound(node_id, epoch):
-                self._refuse_to_vote(node_id, epoch)
-
-    def _refuse_to_vote(self, node_id: int, epoch: int) -> None:
-        """Whoever waits for this node to catch up is told why it will not."""
-        self._refusal = LostHistory(lost_history(self._config, node_id, epoch, self.cluster_id))
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(self._refusal)
-        self._waiters.clear()
+                self._catching_up.refuse(LostHistory(lost_history(self._config, node_id, epoch, self.cluster_id)))
 
     def _warn_of_founding(self) -> None:
         """All voters are needed to found a quorum: say who is missing."""
@@ -528,19 +512,10 @@ class MetadataQuorum:
             self._tell(self._me.id, role.epoch)
 
     def _note_caught_up(self) -> None:
-        """Caught up is who has applied what a leader has committed in its own epoch. That includes everything this node
-        ever acted upon: it heard of that from leaders of this epoch or of earlier ones."""
-        if self._is_caught_up:
-            return
-        if self._catch_up_to is None:
+        if not self._catching_up.is_over:
             role, told = self._raft.role, self._raft.leader_high_watermark
-            self._catch_up_to = role.high_watermark if isinstance(role, Leader) else told if told >= 0 else None
-        if self._catch_up_to is not None and self._applied >= self._catch_up_to:
-            self._is_caught_up = True
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._waiters.clear()
+            committed = role.high_watermark if isinstance(role, Leader) else told if told >= 0 else None
+            self._catching_up.applied(self._applied, committed)
 
     def _apply_from_log(self, offset: int) -> None:
         image = self.committed
