@@ -1,14 +1,15 @@
 """A long run with trouble in it: `python -m benchmarks.spark_soak --minutes 30`. For a quiet machine, and by hand.
 
 One broker as a process, one pipeline (topic to topic, exactly-once, with dead letters) and a producer at a steady rate.
-The broker is restarted every few minutes and once stays away for two. At the end the output holds each record once, and
-the memory of the driver and of the Python workers is in `build/spark-soak.csv`, to be plotted.
+The broker is killed and started again every few minutes, and once stays away for two. At the end the output holds each
+record once, and the memory of Spark's Java and of its Python processes is in `build/spark-soak.csv` and plotted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -31,8 +32,9 @@ outage: 5 minutes
 sources:
   numbers: {{topic: {topic}, parse: {{format: json, schema: "n bigint not null"}}}}
 sinks:
-  - {{topic: {out}, name: out}}
+  - {{topic: {out}, name: out, every: 1 second}}
 """
+PLOT = Path("docs/benchmarks/spark_soak.svg")
 _AWAY_SECONDS = 120.0
 
 
@@ -55,17 +57,22 @@ def _soak(broker: BrokerProcess, folder: Path, seconds: float, rate: int, restar
     producing.start()
     text = FILE.format(bootstrap=bootstrap, topic=topic, out=out, folder=folder)
     began = time.monotonic()
-    memory = [("seconds", "kilobytes", "sent")]
+    memory = [("seconds", "java_kilobytes", "python_kilobytes", "python_processes", "sent", "away")]
+    kills = 0
     with start(loads(text, "soak.yaml", folder=str(folder))) as running:
         restart_at, was_away = began + restart_every, False
         while (now := time.monotonic()) < began + seconds:
             running.wait(5)
-            memory.append((f"{now - began:.0f}", str(_kilobytes()), str(sent[0])))
+            memory.append((f"{now - began:.0f}", *map(str, spark_memory(os.getpid())), str(sent[0]), "0"))
             if now >= restart_at:
                 broker.kill()
+                kills += 1
                 if not was_away and now > began + seconds / 2:
                     was_away = True
-                    ended.wait(_AWAY_SECONDS)
+                    back_at = time.monotonic() + _AWAY_SECONDS
+                    while (now := time.monotonic()) < back_at:
+                        running.wait(5)  # raises if a query has given up
+                        memory.append((f"{now - began:.0f}", *map(str, spark_memory(os.getpid())), str(sent[0]), "1"))
                 broker.start()
                 restart_at = time.monotonic() + restart_every
         ended.set()
@@ -77,7 +84,10 @@ def _soak(broker: BrokerProcess, folder: Path, seconds: float, rate: int, restar
     Path("build/spark-soak.csv").write_text("\n".join(map(",".join, memory)) + "\n")
     found = Counter(json.loads(each.value() or b"{}")["n"] for each in read_all(bootstrap, out, 2))
     doubled, missing = sum(count > 1 for count in found.values()), sent[0] - len(found)
-    print(f"{sent[0]:,} sent, {len(found):,} arrived, {doubled} doubled, {missing} missing")
+    print(
+        f"{sent[0]:,} sent, {len(found):,} arrived, {doubled} doubled, {missing} missing, {kills} kills of the broker"
+    )
+    plot(memory[1:])
 
 
 def _produce(bootstrap: str, topic: str, rate: int, sent: list[int], ended: threading.Event) -> None:
@@ -92,10 +102,40 @@ def _produce(bootstrap: str, topic: str, rate: int, sent: list[int], ended: thre
     producer.flush(300)
 
 
-def _kilobytes() -> int:
-    """Resident memory of the driver's Java and of all Python workers."""
-    told = subprocess.run(["ps", "-eo", "rss,args"], capture_output=True, text=True, check=True).stdout
-    return sum(int(line.split()[0]) for line in told.splitlines()[1:] if "pyspark" in line or "SparkSubmit" in line)
+def spark_memory(root: int) -> tuple[int, int, int]:
+    """Resident kilobytes of Java and of Python below a process, and how many Python processes there are."""
+    told = subprocess.run(["ps", "-eo", "pid,ppid,rss,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in told.splitlines()[1:]]
+    below = {str(root)}
+    while more := {pid for pid, parent, *_ in rows if parent in below} - below:
+        below |= more
+    java = [int(rss) for pid, _, rss, args in rows if pid in below and "SparkSubmit" in args]
+    python = [int(rss) for pid, _, rss, args in rows if pid in below and "-m pyspark" in args]
+    return sum(java), sum(python), len(python)
+
+
+def plot(memory: list[tuple[str, ...]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "spark_soak"  # the same numbers give the same file
+    from matplotlib import pyplot
+
+    minutes = [float(row[0]) / 60 for row in memory]
+    figure, axes = pyplot.subplots(figsize=(9, 3.6))
+    axes.plot(minutes, [int(row[1]) / 1024 for row in memory], label="Java", color="#2a7f62")
+    axes.plot(minutes, [int(row[2]) / 1024 for row in memory], label="Python, all processes", color="#b5533c")
+    away = [minute for minute, row in zip(minutes, memory, strict=True) if row[5] == "1"]
+    if away:
+        axes.axvspan(min(away), max(away), color="#dddddd", label="the broker is away")
+    axes.set_xlabel("minutes")
+    axes.set_ylabel("resident memory (MB)")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.tight_layout()
+    PLOT.parent.mkdir(exist_ok=True, parents=True)
+    figure.savefig(PLOT, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from moldau.spark.pipelines import PipelineError, load, loads, model, validate
 from moldau.spark.pipelines.explain import explained
 from moldau.spark.pipelines.metrics import exposition, served
 from moldau.spark.pipelines.progress import QueryProgress
-from moldau.spark.pipelines.redrive import redrive
+from moldau.spark.pipelines.redrive import is_allowed, redrive
 from moldau.spark.pipelines.secrecy import redacted
 from moldau.spark.pipelines.shadow import shadow_of
 from tests.support.clients import create_topic, quiet, read_all
@@ -115,6 +115,37 @@ def test_dead_letters_go_back_once_as_they_were(bootstrap: str) -> None:
     found = read_all(bootstrap, origin)
     assert [message.value() for message in found] == [b"v0", b"v1", b"v2", b"v3", b"v4"]
     assert all(message.headers() == [("trace", b"7")] for message in found)
+
+
+def test_a_letter_cannot_choose_any_topic(bootstrap: str) -> None:
+    """Whoever may write letters must not write, by the hand of who redrives, where they may not."""
+    victim, letters = create_topic(bootstrap), create_topic(bootstrap)
+    text = (
+        f"name: p\nkafka: {{bootstrap.servers: '{bootstrap}'}}\ndead_letters: {letters}\n"
+        "sources: {a: {topic: 'own, second'}, b: {topic_pattern: 'logs-.*|__.*'}}\nsinks: [{console: 1, from: a}]"
+    )
+    pipeline = loads(text, "p.yaml")
+    assert [is_allowed(each, pipeline) for each in ("own", "second", "logs-1", victim, "__consumer_offsets")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    producer = Producer(quiet(bootstrap))
+    for topic in (victim, *(f"made-up-{number}" for number in range(50))):
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("x-original-topic", topic.encode()),
+            ("__connect.errors.connector.name", b"p-dead-letters-a"),
+        ]
+        producer.produce(letters, b"v", headers=headers)
+    assert producer.flush(30) == 0
+    rehearsed = redrive(pipeline, also=[victim], rehearse=True)
+    assert rehearsed.sent == {victim: 1}
+    done = redrive(pipeline)
+    assert (done.sent.total(), done.refused.total(), done.refused[victim]) == (0, 51, 1)
+    assert len(done.refused) <= 21, "names that others chose are not kept without a limit"
+    assert read_all(bootstrap, victim) == []
 
 
 def test_a_new_file_from_a_sample_of_a_topic(bootstrap: str, tmp_path: Path) -> None:

@@ -107,6 +107,10 @@ def redrive(
     reason: Annotated[str, typer.Option("--reason", help="Only those whose reason has this text.")] = "",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Say what would be sent, and send nothing.")] = False,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also-to", metavar="TOPIC", help="May be sent to, although the pipeline does not read it."),
+    ] = None,
     settings: Settings = None,
     bootstrap_server: Bootstrap = None,
     env: Environment = "",
@@ -117,7 +121,7 @@ def redrive(
 
     pipeline = _load(target, settings, bootstrap_server, environment=env)
     try:
-        done = send_back(pipeline, reason=reason, limit=limit, rehearse=rehearse)
+        done = send_back(pipeline, reason=reason, limit=limit, rehearse=rehearse, also=also or ())
     except RedriveFailed as error:
         fail(str(error))
     verb = "would be sent" if rehearse else "sent"
@@ -127,5 +131,8 @@ def redrive(
         typer.echo(f"  {count:,} {harmless_cell(told[:200])}")
     if done.left_out:
         typer.echo(f"{done.left_out:,} left out: of others, with another reason, or without an origin")
-    if not done.sent and not done.left_out:
+    for topic, count in sorted(done.refused.items()):
+        hint = "they stay where they are; --also-to allows a topic, --rehearse tells before"
+        typer.echo(f"{count:,} not sent to {topic}, which the pipeline does not read ({hint})")
+    if not done.sent and not done.left_out and not done.refused:
         typer.echo("there is nothing to send")

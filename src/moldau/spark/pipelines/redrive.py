@@ -3,13 +3,16 @@
 A letter goes to the topic, with the key, the value and the headers it had; what was added to explain it is taken off.
 Reading and writing are one transaction after the other, so a redrive that is cut off goes on where it was, and nothing
 is sent twice. The group `PIPELINE-redrive` shows how far it is.
+
+Whoever may write to the dead-letter topic chooses what a letter's headers say. So a letter goes only to topics that the
+pipeline reads, or that were named to `redrive`: the rights of whoever runs it are not lent to whoever wrote the letter.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +20,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from moldau.spark.connecting import librdkafka_settings
 from moldau.spark.pipelines import model
+from moldau.spark.topic_patterns import topic_pattern
 
 _ADDED = ("kafka_dlt-", "__connect.errors.", "x-original-topic")
 _ORIGIN, _QUERY, _REASON = "x-original-topic", "__connect.errors.connector.name", "kafka_dlt-exception-message"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BATCH = 500
+_REFUSED_SHOWN = 20  # whoever writes letters could name any number of topics
+_OTHER_TOPICS = "(others)"
 _SECONDS = 30.0
 Headers = list[tuple[str, Any]]  # values are bytes or None
 
@@ -36,6 +42,7 @@ class Redriven:
 
     sent: Counter[str] = field(default_factory=Counter)  # by topic
     left_out: int = 0  # of other pipelines, with other reasons, or without a place to go to
+    refused: Counter[str] = field(default_factory=Counter)  # by the topic they name, which the pipeline does not read
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -54,10 +61,31 @@ def is_wanted(headers: Headers | None, pipeline: str, reason: str) -> bool:
     return query.startswith(f"{pipeline}-") and reason in told
 
 
+def is_allowed(topic: str, pipeline: model.Pipeline, also: Collection[str] = ()) -> bool:
+    """Whether a letter may go there: to the pipeline's own sources, and to what was named."""
+    if topic in also:
+        return True
+    for source in pipeline.sources.values():
+        if isinstance(source, model.TopicSource) and topic in (each.strip() for each in source.topic.split(",")):
+            return True
+        if isinstance(source, model.PatternSource) and topic_pattern(source.topic_pattern).search(topic) is not None:
+            # A pattern may fit what nobody meant: never the cluster's own topics.
+            return not topic.startswith("__")
+    return False
+
+
 def redrive(
-    pipeline: model.Pipeline, *, reason: str = "", limit: int | None = None, rehearse: bool = False
+    pipeline: model.Pipeline,
+    *,
+    reason: str = "",
+    limit: int | None = None,
+    rehearse: bool = False,
+    also: Collection[str] = (),
 ) -> Redriven:
-    """Send all letters that are there now, or `limit` of them. A rehearsal sends and remembers nothing."""
+    """Send all letters that are there now, or `limit` of them. A rehearsal sends and remembers nothing.
+
+    `also` names topics that letters may go to although the pipeline does not read them (any more).
+    """
     settings: dict[str, Any] = librdkafka_settings({"bootstrap.servers": pipeline.bootstrap_servers, **pipeline.kafka})
     consumer = Consumer(
         {
@@ -75,7 +103,7 @@ def redrive(
         if not rehearse:
             producer = Producer({**settings, "transactional.id": f"{pipeline.name}-redrive", "log_level": 2})
             producer.init_transactions(_SECONDS)
-        return _walk(consumer, producer, pipeline.name, ends, reason, limit)
+        return _walk(consumer, producer, _Choice(pipeline, reason, frozenset(also)), ends, limit)
     except KafkaException as error:
         raise RedriveFailed(f"dead letters of {pipeline.dead_letter_topic}: {error.args[0].str()}") from error
     finally:
@@ -98,8 +126,17 @@ def _places(consumer: Consumer, topic: str) -> tuple[list[TopicPartition], dict[
     return positions, ends
 
 
+@dataclass(slots=True, frozen=True)
+class _Choice:
+    """Which letters are sent."""
+
+    pipeline: model.Pipeline
+    reason: str
+    also: frozenset[str]
+
+
 def _walk(
-    consumer: Consumer, producer: Producer | None, pipeline: str, ends: dict[int, int], reason: str, limit: int | None
+    consumer: Consumer, producer: Producer | None, choice: _Choice, ends: dict[int, int], limit: int | None
 ) -> Redriven:
     done = Redriven()
     remaining = dict(ends)
@@ -111,7 +148,7 @@ def _walk(
         if quiet > 3:
             break  # what is left are marks of transactions, which nobody is shown
         if messages:
-            _send(consumer, producer, messages, pipeline, reason, done)
+            _send(consumer, producer, messages, choice, done)
         for each in messages:
             partition, offset = each.partition() or 0, each.offset() or 0
             if offset + 1 >= remaining.get(partition, 0):
@@ -123,8 +160,7 @@ def _send(
     consumer: Consumer,
     producer: Producer | None,
     messages: Iterable[Any],
-    pipeline: str,
-    reason: str,
+    choice: _Choice,
     done: Redriven,
 ) -> None:
     if producer is not None:
@@ -133,8 +169,12 @@ def _send(
     for each in messages:
         next_offsets[each.topic(), each.partition()] = each.offset() + 1
         topic, headers = original(each.headers())
-        if topic is None or not is_wanted(each.headers(), pipeline, reason):
+        if topic is None or not is_wanted(each.headers(), choice.pipeline.name, choice.reason):
             done.left_out += 1
+            continue
+        if not is_allowed(topic, choice.pipeline, choice.also):
+            known = topic in done.refused or len(done.refused) < _REFUSED_SHOWN
+            done.refused[topic if known else _OTHER_TOPICS] += 1
             continue
         done.sent[topic] += 1
         done.reasons[(dict(each.headers()).get(_REASON) or b"").decode(errors="replace")] += 1
