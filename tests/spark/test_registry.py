@@ -1,6 +1,7 @@
 """Schemas by id: nothing is guessed, what was asked is kept, and all three kinds are read as they were written."""
 
 import datetime
+import decimal
 import io
 import json
 from collections.abc import Iterator
@@ -168,6 +169,67 @@ def test_what_is_written_is_registered_and_can_be_read(registry: FakeRegistry) -
         assert Decoder(reader).decode(value) == {"id": 1, "name": None, "tags": ["a"], "price": None}
         Encoder(format_, settings(registry), f"{format_}-value", schema)
         assert len(registry.subjects[f"{format_}-value"]) == 1, "the same schema is no new version"
+
+
+def test_protobuf_is_written_and_its_numbers_stay(registry: FakeRegistry) -> None:
+    """Readers go by field numbers: columns that come later, in another order, change none of them."""
+    first = spark_schema(
+        "id bigint not null, at timestamp, price decimal(6,2), tags array<string>, small tinyint, raw binary, "
+        "who struct<name: string, age: int>, many array<struct<n: int>>, by map<string, double>, days map<int, date>"
+    )
+    row: dict[str, Any] = {
+        "id": 7,
+        "at": datetime.datetime(2026, 11, 15, 12, tzinfo=datetime.UTC),
+        "price": decimal.Decimal("1.50"),
+        "tags": ["a", "b"],
+        "small": None,
+        "raw": b"\0",
+        "who": {"name": "amy", "age": None},
+        "many": [{"n": 1}, {"n": None}],
+        "by": [("x", 0.5)],
+        "days": [(1, datetime.date(2026, 1, 2))],
+    }
+    old = Encoder("protobuf", settings(registry), "t-value", first)
+    again = Encoder("protobuf", settings(registry), "t-value", first)
+    assert len(registry.subjects["t-value"]) == 1, "the same columns are no new version"
+    value = old.encode(row)
+    assert value == again.encode(row)
+    read = Decoder(reader_schema("protobuf", settings(registry), "t-value")).decode(value)
+    assert read == row | {"at": 1794744000000000, "price": "1.50", "days": [(1, "2026-01-02")]}
+
+    other = spark_schema("note string, who struct<city: string, name: string>, id bigint")
+    newer = Encoder("protobuf", settings(registry), "t-value", other)
+    assert len(registry.subjects["t-value"]) == 2
+    decoder = Decoder(reader_schema("protobuf", settings(registry), "t-value"))
+    assert decoder.decode(value)["who"] == {"name": "amy", "age": None}, "as it was written"
+    same = message_class(Registry(settings(registry)).latest("t-value").text, {}).FromString(value[6:])
+    assert (same.id, same.who.name, same.tags[:], same.note) == (7, "amy", ["a", "b"], ""), "under the same numbers"
+    assert decoder.decode(newer.encode({"note": "n", "id": 1, "who": None}))["note"] == "n"
+    Encoder("protobuf", settings(registry), "t-value", first)
+    assert len(registry.subjects["t-value"]) == 2, "a schema with more fields serves as it is"
+
+    with pytest.raises(ValueError, match=r"column 'who\.age' is string, and int"):
+        Encoder("protobuf", settings(registry), "t-value", spark_schema("who struct<age: string>"))
+    with pytest.raises(ValueError, match="no lists of lists"):
+        Encoder("protobuf", settings(registry), "l-value", spark_schema("x array<array<int>>"))
+    with pytest.raises(ValueError, match="no nulls in lists"):
+        newer.encode({"tags": [None]})
+
+
+def test_protobuf_that_people_wrote_is_used_and_not_changed(registry: FakeRegistry) -> None:
+    text = """syntax = "proto3"; package shop; import "google/protobuf/wrappers.proto";
+    enum Kind { NONE = 0; NEW = 4; }
+    message Order { string id = 12; Kind kind = 3; google.protobuf.Int64Value pieces = 5; }
+    message Other { string id = 1; }"""
+    number = registry.add("orders-value", text, "PROTOBUF")
+    encoder = Encoder("protobuf", settings(registry), "orders-value", spark_schema("kind string, pieces bigint"))
+    value = encoder.encode({"kind": "NEW", "pieces": 3})
+    assert value == header(number) + b"\0" + b"\x18\x04" + b"\x2a\x02\x08\x03"
+    with pytest.raises(ValueError, match=r"'OLD' is not one of the values of shop\.Kind"):
+        encoder.encode({"kind": "OLD"})
+    with pytest.raises(ValueError, match=r"shop\.Order has no field for note: add it"):
+        Encoder("protobuf", settings(registry), "orders-value", spark_schema("id string, note string"))
+    assert len(registry.subjects["orders-value"]) == 1
 
 
 def test_logins_outages_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ADAPTIVE_STREAMING = "spark.sql.adaptive.streaming.stateless.enabled"
+_CONNECT = "sc://"
 _LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 
 
@@ -22,7 +23,8 @@ def session(
     """The running session of this process, or a new one on `master`, with the format "moldau" registered.
 
     Without `master` the environment decides (spark-submit, MASTER); else all cores of this machine. On a cluster the
-    workers need moldau too, in the Python that `spark.pyspark.python` or PYSPARK_PYTHON names.
+    workers need moldau too, in the Python that `spark.pyspark.python` or PYSPARK_PYTHON names. `sc://host:15002` is a
+    server of Spark Connect, whose Python needs moldau as well.
     """
     from pyspark.sql import SparkSession
 
@@ -55,6 +57,8 @@ def _start(app_name: str, master: str | None, config: dict[str, str]) -> "SparkS
     from moldau.spark.java import find_java_home
 
     master = master or config.pop("spark.master", None) or os.environ.get("MASTER") or "local[*]"
+    if master.startswith(_CONNECT):
+        return _connect(app_name, master, config)
     os.environ["JAVA_HOME"] = find_java_home()
     if "spark.pyspark.python" not in config:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -62,6 +66,17 @@ def _start(app_name: str, master: str | None, config: dict[str, str]) -> "SparkS
     for key, value in (default_config(master) | config).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _connect(app_name: str, url: str, config: dict[str, str]) -> "SparkSession":
+    """Through Spark Connect: Java, and what belongs to the start of Spark, is the server's."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.builder.appName(app_name).remote(url).getOrCreate()
+    for key, value in ({"spark.sql.session.timeZone": "UTC"} | config).items():
+        if running.conf.isModifiable(key):
+            running.conf.set(key, value)
+    return running
 
 
 def default_config(master: str) -> dict[str, str]:

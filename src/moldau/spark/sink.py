@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from moldau.client.connection import Connection, Disconnected
 from moldau.client.settings import ClientSettings
 from moldau.spark import transactions
+from moldau.spark.kinds_of_session import QUERY_ID, query_id
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
 from moldau.spark.session import ADAPTIVE_STREAMING
@@ -33,7 +34,6 @@ from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _ADAPTIVE_SINCE = "4.3"
 
@@ -73,20 +73,20 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
     return StreamWriter(settings, schema)
 
 
-def foreach_batch(options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":
+def foreach_batch(options: Mapping[str, str], checkpoint: str = "") -> "Callable[[DataFrame, int], None]":
     """For output mode update, in which Spark lets no Python sink take part; delivery is the same.
 
     counts.writeStream.outputMode("update").foreachBatch(foreach_batch({"topic": "counts", …})).start()
+
+    Behind Spark Connect, exactly-once needs the query's `checkpoint` folder here (or a transactionalIdPrefix): nothing
+    else tells there which query a batch belongs to.
     """
     settings = sink_options(options)
 
     def write(rows: "DataFrame", batch_id: int) -> None:
         named = {}
         if settings.delivery is Delivery.EXACTLY_ONCE:
-            query_id = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-            prefix = settings.transactional_id_prefix or query_id
-            if prefix is None:
-                raise RuntimeError("this function writes batches of a stream: give it to foreachBatch")
+            prefix = settings.transactional_id_prefix or query_id(rows, checkpoint)
             named = {"transactionalIdPrefix": prefix, "batchId": str(batch_id)}
         rows.write.format("moldau").options(**{**options, **named}).mode("append").save()
 
@@ -173,12 +173,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return write_at_least_once(self._options, iterator)
         task = _task()
         refuse_adaptive(task.getLocalProperty(ADAPTIVE_STREAMING))
-        query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
-        if query_id is None or batch_id is None:
+        query, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        if query is None or batch_id is None:
             raise RuntimeError(
                 "Spark did not tell the query and batch this task belongs to: exactly-once cannot be kept"
             )
-        return write_exactly_once(self._options, query_id, int(batch_id), task.partitionId(), iterator)
+        return write_exactly_once(self._options, query, int(batch_id), task.partitionId(), iterator)
 
 
 def refuse_adaptive(setting: str | None, version: str = pyspark.__version__) -> None:

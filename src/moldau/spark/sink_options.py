@@ -93,7 +93,7 @@ class SinkOptions:
     batch_id: int | None
     transaction_timeout_ms: int
     max_block_ms: int
-    value_format: str | None  # avro or json: values are structs, written under a schema that is registered
+    value_format: str | None  # avro, json or protobuf: values are structs, written under a schema that is registered
     registry: RegistrySettings | None
     subject: str
     check_replay: bool  # whether a batch that was written and comes again must bring the same rows
@@ -117,7 +117,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             "option 'batchId' needs 'transactionalIdPrefix', a name of this output that stays the same from run to "
             "run: together they recognise a batch that was written before"
         )
-    value_format = read_format(given, ("avro", "json"))
+    value_format = read_format(given, ("avro", "json", "protobuf"))
     subject = given.get("schema.subject") or f"{given.get('topic', '')}-value"
     if value_format is not None and subject == "-value":
         raise OptionError("option 'schema.subject' is missing: name it, or give the topic as an option")

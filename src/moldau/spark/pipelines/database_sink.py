@@ -13,6 +13,7 @@ import datetime
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -29,6 +30,14 @@ _DELETE = "_moldau_delete"
 _CHUNK_ROWS = 1_000
 _KEY_TEXT_LENGTH = 255
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@lru_cache(maxsize=16)
+def engine_of(url: str) -> Engine:
+    """One engine for each database and process: what writes batches may be pickled to another process."""
+    from sqlalchemy import create_engine
+
+    return create_engine(url)
 
 
 def write_batch(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, parse, sinks, sources
 from moldau.spark.pipelines.build import build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
@@ -97,7 +98,9 @@ def start_shared(
     assert isinstance(source, model.TopicSource | model.PatternSource)
     frame, given = sources.open_shared(spark, pipeline, shared.source, source, f"{pipeline.name}-{shared.query}")
     how = source.parse
-    writers = {name: sinks.shared_writer(pipeline, name, _sink(graph, name)) for name in shared.sinks}
+    writers = {
+        name: sinks.shared_writer(pipeline, Notes(checkpoint, name), _sink(graph, name)) for name in shared.sinks
+    }
 
     def write(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
@@ -107,7 +110,7 @@ def start_shared(
                 own = build_sink(batch.sparkSession, pipeline, graph, graph.sinks[name], {shared.source: rows})
                 writers[name](own, batch_id)
             if how is not None and how.on_error == "dead_letter":
-                letters = f"dead-letters-{shared.source}"
+                letters = Notes(checkpoint, f"dead-letters-{shared.source}")
                 sinks.write_dead_letters(pipeline, letters, parse.bad(batch, how, given), batch_id)
         finally:
             batch.unpersist()

@@ -17,10 +17,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from moldau.spark.kinds_of_session import Notes, own_session
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.functions import find
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 WriteBatch = Callable[["DataFrame", int], None]
 
 
@@ -43,7 +43,7 @@ def start(
     """Start the query of a sink; `once` takes what is there now and ends."""
     match sink:
         case model.TopicSink():
-            writer = _topic(pipeline, sink, rows)
+            writer = _topic(pipeline, sink, rows, checkpoint)
         case model.ParquetSink():
             writer = rows.writeStream.format("parquet").option("path", _path(pipeline, sink.parquet))
             if sink.partition_by:
@@ -52,7 +52,7 @@ def start(
             writer = rows.writeStream.format("memory")
         case _:
             # A batch is looked at more than once where new columns may be in it: compute it once.
-            batch = _batch_writer(pipeline, sink)
+            batch = _batch_writer(pipeline, sink, Notes(checkpoint))
             writer = rows.writeStream.foreachBatch(_computed_once(batch) if EXTRA in rows.columns else batch)
     mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
     query_name = sink.memory if isinstance(sink, model.MemorySink) else name
@@ -98,26 +98,28 @@ def topic_options(pipeline: model.Pipeline, sink: model.TopicSink) -> dict[str, 
     return kafka_options(pipeline) | own | dict(sink.options)
 
 
-def shared_writer(pipeline: model.Pipeline, name: str, sink: model.Sink) -> WriteBatch:
+def shared_writer(pipeline: model.Pipeline, notes: Notes, sink: model.Sink) -> WriteBatch:
     """How a sink takes its share of a batch that others take too; the batch is noted under its own name."""
     if isinstance(sink, model.TopicSink):
         options = topic_options(pipeline, sink)
-        return lambda rows, batch_id: _write_to_topic(_records(sink, rows), rows, options, name, batch_id)
-    return _batch_writer(pipeline, sink, name)
+        return lambda rows, batch_id: _write_to_topic(_records(sink, rows), rows, options, notes, batch_id)
+    return _batch_writer(pipeline, sink, notes)
 
 
-def write_dead_letters(pipeline: model.Pipeline, name: str, bad: DataFrame, batch_id: int) -> None:
+def write_dead_letters(pipeline: model.Pipeline, notes: Notes, bad: DataFrame, batch_id: int) -> None:
     from moldau.spark.pipelines.dead_letters import dead_letters
 
-    letters = dead_letters(bad, pipeline.dead_letter_topic, f"{pipeline.name}-{name}")
+    letters = dead_letters(bad, pipeline.dead_letter_topic, f"{pipeline.name}-{notes.name}")
     options = kafka_options(pipeline) | {"delivery": "exactly-once"}
-    _write_to_topic(letters, bad, options, name, batch_id)
+    _write_to_topic(letters, bad, options, notes, batch_id)
 
 
-def _write_to_topic(records: DataFrame, rows: DataFrame, options: Mapping[str, str], name: str, batch_id: int) -> None:
+def _write_to_topic(
+    records: DataFrame, rows: DataFrame, options: Mapping[str, str], notes: Notes, batch_id: int
+) -> None:
     noted = {}
     if options["delivery"] == "exactly-once":
-        noted = {"transactionalIdPrefix": f"{query_id(rows)}-{name}", "batchId": str(batch_id)}
+        noted = {"transactionalIdPrefix": notes.app_id(rows), "batchId": str(batch_id)}
     records.write.format("moldau").options(**options, **noted).mode("append").save()
 
 
@@ -126,11 +128,11 @@ def start_batches(rows: DataFrame, write: WriteBatch, name: str, checkpoint: str
     return _started(rows.writeStream.foreachBatch(write), name, checkpoint, "", once=once)
 
 
-def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame) -> DataStreamWriter:
+def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame, checkpoint: str) -> DataStreamWriter:
     options = topic_options(pipeline, sink)
     writing = _records(sink, rows).writeStream
     if sink.mode == "update":  # Spark lets Python's sinks append and write the complete result only
-        return writing.foreachBatch(foreach_batch(options))
+        return writing.foreachBatch(foreach_batch(options, checkpoint))
     return writing.format("moldau").options(**options)
 
 
@@ -177,18 +179,6 @@ def _value(rows: DataFrame, value: str) -> Column:
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
-def app_id(rows: DataFrame, name: str) -> str:
-    """Under which a sink notes its batches: the query's id, and its own name where several share the query."""
-    return f"{query_id(rows)}-{name}" if name else query_id(rows)
-
-
-def query_id(rows: DataFrame) -> str:
-    """The id of the query whose batch this is; kept in the checkpoint, so it survives restarts."""
-    found = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    assert found is not None, "called outside of a streaming batch"
-    return str(found)
-
-
 def _computed_once(write: WriteBatch) -> WriteBatch:
     def wrapped(rows: DataFrame, batch_id: int) -> None:
         rows.persist()
@@ -200,17 +190,17 @@ def _computed_once(write: WriteBatch) -> WriteBatch:
     return wrapped
 
 
-def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, name: str = "") -> WriteBatch:
-    """`name` is given where several sinks share a query."""
+def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, notes: Notes) -> WriteBatch:
+    """A function that can be pickled: behind Spark Connect, a process of the server calls it."""
     match sink:
         case model.TableSink():
-            return _table(pipeline, sink, name)
+            return _table(pipeline, sink, notes)
         case model.DeltaSink():
-            return _delta(pipeline, sink, name)
+            return _delta(pipeline, sink, notes)
         case model.IcebergSink():
-            return _iceberg(pipeline, sink, name)
+            return _iceberg(pipeline, sink, notes)
         case model.DatabaseSink():
-            return _database(sink, name)
+            return _database(sink, notes)
         case model.ConsoleSink():
             return _console(sink)
         case model.PythonSink():
@@ -220,13 +210,13 @@ def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, name: str = "") ->
             raise AssertionError(sink)
 
 
-def _table(pipeline: model.Pipeline, sink: model.TableSink, name: str) -> WriteBatch:
+def _table(pipeline: model.Pipeline, sink: model.TableSink, notes: Notes) -> WriteBatch:
     """A topic as a table: rows keep their place in the topic, and the commit says how far the table is."""
     from moldau.spark.pipelines import tables
 
     if sink.format == "iceberg":
         inner = _iceberg(
-            pipeline, model.IcebergSink(iceberg=sink.table, warehouse=sink.warehouse, catalog=sink.catalog), name
+            pipeline, model.IcebergSink(iceberg=sink.table, warehouse=sink.warehouse, catalog=sink.catalog), notes
         )
     else:
         delta = model.DeltaSink(
@@ -235,7 +225,7 @@ def _table(pipeline: model.Pipeline, sink: model.TableSink, name: str) -> WriteB
             compact_every=sink.compact_every,
             options=sink.options,
         )
-        inner = _delta(pipeline, delta, name)
+        inner = _delta(pipeline, delta, notes)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         tables.require_places(rows)
@@ -244,7 +234,7 @@ def _table(pipeline: model.Pipeline, sink: model.TableSink, name: str) -> WriteB
     return _computed_once(write)
 
 
-def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, name: str) -> WriteBatch:
+def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, notes: Notes) -> WriteBatch:
     from moldau.spark.pipelines import tables
 
     path = _path(pipeline, sink.delta)
@@ -253,7 +243,7 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, name: str) -> WriteB
         done = tables.append_to_delta(
             rows,
             path,
-            app_id=app_id(rows, name),
+            app_id=notes.app_id(rows),
             batch_id=batch_id,
             partition_by=sink.partition_by,
             overwrite=sink.mode == "complete",
@@ -265,17 +255,18 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, name: str) -> WriteB
     return write
 
 
-def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, name: str) -> WriteBatch:
+def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, notes: Notes) -> WriteBatch:
     from moldau.spark.pipelines import tables
 
-    catalog = tables.iceberg_catalog(_path(pipeline, sink.warehouse) if sink.warehouse else "", sink.catalog)
+    warehouse, settings = _path(pipeline, sink.warehouse) if sink.warehouse else "", dict(sink.catalog)
+    tables.iceberg_catalog(warehouse, settings)  # one that cannot be had is told before the query starts
 
     def write(rows: DataFrame, batch_id: int) -> None:
         tables.append_to_iceberg(
             rows,
-            catalog,
+            tables.iceberg_catalog(warehouse, settings),
             sink.iceberg,
-            app_id=app_id(rows, name),
+            app_id=notes.app_id(rows),
             batch_id=batch_id,
             overwrite=sink.mode == "complete",
         )
@@ -283,22 +274,21 @@ def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, name: str) -> Wr
     return write
 
 
-def _database(sink: model.DatabaseSink, name: str) -> WriteBatch:
-    from sqlalchemy import create_engine
-
+def _database(sink: model.DatabaseSink, notes: Notes) -> WriteBatch:
     from moldau.spark.pipelines import database_sink
     from moldau.spark.pipelines.database_outage import Patience
 
-    engine = create_engine(sink.database)
     patience = Patience(seconds_of(sink.outage))
 
     def write(rows: DataFrame, batch_id: int) -> None:
+        engine = database_sink.engine_of(sink.database)
+
         def write_once() -> None:
             database_sink.write_batch(
                 rows,
                 engine,
                 sink.table,
-                app_id=app_id(rows, name),
+                app_id=notes.app_id(rows),
                 batch_id=batch_id,
                 key=sink.key,
                 delete_when=sink.delete_when,
@@ -334,9 +324,11 @@ def _console(sink: model.ConsoleSink) -> WriteBatch:
 
 def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     """A session of the pipeline's own: its views and settings are nobody else's."""
+    from moldau.spark.pipelines.database_source import DatabaseDataSource
+    from moldau.spark.pipelines.topic_table import TopicTableDataSource
     from moldau.spark.pipelines.transforms import needs_rocksdb
 
-    own: Any = spark.newSession()
+    own = own_session(spark, DatabaseDataSource, TopicTableDataSource)
     # A row that cannot be calculated with becomes null; it does not stop the stream. `spark:` in the file may differ.
     own.conf.set("spark.sql.ansi.enabled", "false")
     # Exactly-once needs a row in the same task when its batch is repeated. Adaptive execution joins and splits tasks by
@@ -350,25 +342,4 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     for key, value in pipeline.spark.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
-    # Why a query ended is told by whoever runs the pipeline; Spark would print it too, with traces of two languages.
-    log4j = own._jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
-    _register(spark, own)
-    session: SparkSession = own
-    return session
-
-
-def _register(parent: Any, own: Any) -> None:
-    """Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's."""
-    from moldau.spark.pipelines.database_source import DatabaseDataSource
-    from moldau.spark.pipelines.topic_table import TopicTableDataSource
-    from moldau.spark.session import register
-
-    sessions = parent._jvm.org.apache.spark.sql.SparkSession
-    sessions.setActiveSession(own._jsparkSession)
-    try:
-        register(own)
-        own.dataSource.register(DatabaseDataSource)
-        own.dataSource.register(TopicTableDataSource)
-    finally:
-        sessions.setActiveSession(parent._jsparkSession)
+    return own

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import types as t
 
 from moldau.spark.registry import types
-from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema
+from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
 from moldau.spark.registry.protobuf_text import message_class
 
 FORMATS = ("avro", "json", "protobuf")
@@ -210,24 +210,49 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise ValueError("not Protobuf with message indexes: the value ends too early")
 
 
+def _newest_protobuf(registry: Registry, subject: str) -> Schema | None:
+    try:
+        found = registry.latest(subject)
+    except UnknownSchema:
+        return None
+    if found.kind != KINDS["protobuf"]:
+        raise RegistryError(f"subject {subject} has {found.kind} schemas: set the format to {found.kind.lower()}")
+    return found
+
+
 class Encoder:
     """Writes values of one topic, under a schema that is registered first."""
 
     def __init__(self, format_: str, settings: RegistrySettings, subject: str, schema: t.StructType) -> None:
         registry = Registry(settings)
         self._format = format_
+        self._message: Any = None
         if format_ == "avro":
             text = types.to_avro(schema, "".join(each if each.isalnum() else "_" for each in subject))
             self._avro = _parsed_avro(text, {})
         elif format_ == "json":
             text = types.to_json_schema(schema)
         else:
-            raise ValueError("Protobuf is read, and not written: its field numbers are for people to choose")
+            from moldau.spark.registry.protobuf_values import FIRST_MESSAGE, schema_text
+
+            known = _newest_protobuf(registry, subject)
+            text = schema_text(schema, None if known is None else known.text, {} if known is None else known.references)
+            is_new = known is None or text != known.text
+            number = registry.register(subject, KINDS[format_], text) if is_new or known is None else known.id
+            self._message = message_class(text, {} if is_new or known is None else known.references)
+            self._header = b"\0" + number.to_bytes(4, "big") + FIRST_MESSAGE
+            return
         self._header = b"\0" + registry.register(subject, KINDS[format_], text).to_bytes(4, "big")
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
         if self._format == "json":
             return self._header + json.dumps(record, ensure_ascii=False, default=str).encode()
+        if self._message is not None:
+            from moldau.spark.registry.protobuf_values import fill
+
+            message = self._message()
+            fill(message, record)
+            return self._header + bytes(message.SerializeToString())
         from fastavro import schemaless_writer
 
         stream = io.BytesIO()

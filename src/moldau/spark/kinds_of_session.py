@@ -1,0 +1,85 @@
+"""What differs between Spark in this process and Spark behind Connect: everything else is written for both.
+
+Behind Connect there is no JVM to talk to, and `foreachBatch` runs its function in a process of the server, where no
+property of the thread tells which query a batch belongs to. The checkpoint tells it: Spark keeps the id there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_ID = "sql.streaming.queryId"
+_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect; asked without importing it, which needs gRPC."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+@dataclass(slots=True, frozen=True)
+class Notes:
+    """Under which name a sink notes its batches: the query's id, and its own name where several share the query."""
+
+    checkpoint: str  # of the query
+    name: str = ""
+
+    def app_id(self, rows: DataFrame) -> str:
+        found = query_id(rows, self.checkpoint)
+        return f"{found}-{self.name}" if self.name else found
+
+
+def query_id(rows: DataFrame, checkpoint: str) -> str:
+    """The id of the query whose batch this is; kept in the checkpoint, so it survives restarts."""
+    spark = rows.sparkSession
+    if is_remote(spark):
+        return _id_in(checkpoint)
+    found = spark.sparkContext.getLocalProperty(QUERY_ID)
+    if found is None:
+        raise RuntimeError("this function writes batches of a stream: give it to foreachBatch")
+    return str(found)
+
+
+def _id_in(checkpoint: str) -> str:
+    from pyarrow import fs
+
+    if not checkpoint:
+        raise RuntimeError("behind Spark Connect, only the checkpoint tells which query this is: name it")
+    try:
+        system, path = fs.FileSystem.from_uri(f"{checkpoint}/metadata")
+        with system.open_input_stream(path) as file:
+            return str(json.loads(file.read())["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise RuntimeError(f"{checkpoint}/metadata, which says which query this is, cannot be read: {error}") from error
+
+
+def own_session(spark: SparkSession, *formats: Any) -> SparkSession:
+    """A session whose views and settings are nobody else's, that knows our formats, and these."""
+    from moldau.spark.session import register
+
+    own: Any = spark.newSession()
+    if is_remote(spark):
+        register(own)
+        for each in formats:
+            own.dataSource.register(each)
+    else:
+        # Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's.
+        parent: Any = spark
+        sessions = parent._jvm.org.apache.spark.sql.SparkSession
+        sessions.setActiveSession(own._jsparkSession)
+        try:
+            register(own)
+            for each in formats:
+                own.dataSource.register(each)
+        finally:
+            sessions.setActiveSession(parent._jsparkSession)
+        # Why a query ended is told by whoever runs the pipeline; Spark would print it too, with two languages' traces.
+        log4j = own._jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
+    session: SparkSession = own
+    return session
