@@ -57,7 +57,9 @@ def _soak(broker: BrokerProcess, folder: Path, seconds: float, rate: int, restar
     producing.start()
     text = FILE.format(bootstrap=bootstrap, topic=topic, out=out, folder=folder)
     began = time.monotonic()
-    memory = [("seconds", "java_kilobytes", "python_kilobytes", "python_processes", "sent", "away")]
+    memory: list[tuple[str, ...]] = [
+        ("seconds", "java_kilobytes", "python_kilobytes", "python_processes", "sent", "away")
+    ]
     kills = 0
     with start(loads(text, "soak.yaml", folder=str(folder))) as running:
         restart_at, was_away = began + restart_every, False

@@ -127,6 +127,7 @@ def test_a_table_of_a_topic_says_how_far_it_is_and_other_engines_read_it(spark: 
     import duckdb
     from deltalake import DeltaTable
 
+    from moldau.spark.kinds_of_session import Notes
     from moldau.spark.pipelines import loads, model, sinks
 
     schema = "id long, _topic string, _partition int, _offset long"
@@ -152,6 +153,6 @@ def test_a_table_of_a_topic_says_how_far_it_is_and_other_engines_read_it(spark: 
     assert sorted(row.id for row in spark.read.parquet(*DeltaTable(path).file_uris()).collect()) == [1, 2, 3, 4]
     catalog.close()
     pipeline = loads("name: p\nsources: {a: {rate: 1}}\nsinks: [console: 1]", "p.yaml", folder=str(tmp_path))
-    write = sinks._batch_writer(pipeline, model.TableSink(table="x"))
+    write = sinks._batch_writer(pipeline, model.TableSink(table="x"), Notes("nowhere"))
     with pytest.raises(tables.TableError, match=r"give the source `metadata: \[topic, partition, offset\]`"):
         write(spark.range(1), 0)

@@ -13,6 +13,7 @@ from moldau.spark.options import source_schema
 from moldau.spark.pipelines import topic_table
 from moldau.spark.pipelines.topic_table import NewestRows, TopicTableDataSource
 from moldau.spark.ranges import RangeToRead
+from moldau.spark.source import BatchReader
 from tests.spark.reading import options_of
 from tests.support.clients import create_topic, quiet
 
@@ -63,14 +64,14 @@ def test_a_large_table_is_not_read_again_for_a_small_change(bootstrap: str, monk
     options = options_of(bootstrap, {"subscribe": topic})
     source = TopicTableDataSource(options)
     fetched: list[int] = []
-    plain = topic_table.BatchReader.read
+    plain = BatchReader.read
 
-    def counted(self: topic_table.BatchReader, partition: InputPartition) -> Iterator[Any]:
+    def counted(self: BatchReader, partition: InputPartition) -> Iterator[Any]:
         for batch in plain(self, partition):
             fetched.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(topic_table.BatchReader, "read", counted)
+    monkeypatch.setattr(BatchReader, "read", counted)
 
     def read() -> int:
         reader = source.reader(source_schema(options))

@@ -154,6 +154,8 @@ class TopicSource:
     until: str = text("records of this time and later are left out: for runs that end", "")
     records_per_batch: int | None = number("at most so many records in a batch")
     as_table: bool = flag("not a stream: the newest record of each key, as a compacted topic means it, for joins")
+    http: str = text("PORT or HOST:PORT where events are taken by POST and written to the topic before the answer")
+    http_token: str = text("what callers send as `Authorization: Bearer …`; use ${secret:…}")
     metadata: tuple[str, ...] = words("columns of the record to keep, as _key, _topic, _partition, _offset, _timestamp")
     parse: Parse | None = part(_PARSE_ABOUT, *PARSES, key="format")
     watermark: Watermark | None = part(_WATERMARK_ABOUT, Watermark)
@@ -426,7 +428,7 @@ class TopicSink:
     topic: str = text("the topic to write to")
     key: str = text("the column (or SQL expression) that is the record's key")
     value: str = text("`json`: all columns as JSON; else a column or SQL expression", "json")
-    schema: str = choice("all columns as avro or json under a schema, registered as TOPIC-value", "", "avro", "json")
+    schema: str = choice("all columns as avro, json or protobuf under a schema, registered as TOPIC-value", "", *VALUES)
     headers: Mapping[str, str] = pairs("{header: column or SQL expression}")
     delivery: str = choice(
         "exactly-once by transactions, or at-least-once", "exactly-once", "exactly-once", "at-least-once"

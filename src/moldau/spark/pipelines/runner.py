@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 from moldau.spark.pipelines import model, sinks, store
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
@@ -47,8 +48,15 @@ class PipelineFailed(Exception):
 class Running:
     """A started pipeline."""
 
-    def __init__(self, pipeline: model.Pipeline, spark: SparkSession, queries: dict[str, StreamingQuery]) -> None:
+    def __init__(
+        self,
+        pipeline: model.Pipeline,
+        spark: SparkSession,
+        queries: dict[str, StreamingQuery],
+        intakes: Sequence[Intake] = (),
+    ) -> None:
         self.pipeline = pipeline
+        self.intakes = intakes
         self.spark = spark
         self.queries = queries
         meter = LagMeter(pipeline)
@@ -116,6 +124,9 @@ class Running:
     def stop(self, grace_s: float = GRACE_SECONDS) -> None:
         """Finish the batches in work, then stop. Stopping twice is fine."""
         deadline = time.monotonic() + grace_s
+        intakes, self.intakes = self.intakes, ()
+        for intake in intakes:
+            intake.close()
         for watch in self._watches:
             query = watch.query
             before = _last_batch(query)
@@ -191,6 +202,7 @@ def start(
         assert isinstance(part.item, model.Sink)
         sink = sinks.beside_tables(part.item) if graph.rests_on_tables(part) else part.item
         begins[name] = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
+    intakes = [] if once else open_intakes(pipeline)
     queries: dict[str, StreamingQuery] = {}
     try:
         for name, begin in begins.items():
@@ -199,11 +211,13 @@ def start(
             write_status(folder, pipeline.name, found, running=True)
             queries[name] = _begun(begin)
     except BaseException:
+        for intake in intakes:
+            intake.close()
         for query in queries.values():
             query.stop()
         write_status(folder, pipeline.name, [QueryProgress(each, "stopped") for each in begins], running=False)
         raise
-    return Running(pipeline, own, queries)
+    return Running(pipeline, own, queries, intakes)
 
 
 def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:

@@ -49,7 +49,9 @@ def _moved(source: model.Source, start: str, until: str) -> model.Source:
         return source
     if isinstance(source, model.TopicSource) and source.as_table:
         return source
-    return replace(source, start=start or source.start, until=until or source.until)
+    moved = replace(source, start=start or source.start, until=until or source.until)
+    # The pipeline itself may be running: its endpoint is its own.
+    return replace(moved, http="", http_token="") if isinstance(moved, model.TopicSource) else moved
 
 
 def _beside(sink: model.Sink, name: str) -> model.Sink:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
@@ -258,13 +259,13 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, notes: Notes) -> Wri
 def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, notes: Notes) -> WriteBatch:
     from moldau.spark.pipelines import tables
 
-    warehouse, settings = _path(pipeline, sink.warehouse) if sink.warehouse else "", dict(sink.catalog)
-    tables.iceberg_catalog(warehouse, settings)  # one that cannot be had is told before the query starts
+    warehouse, settings = _path(pipeline, sink.warehouse) if sink.warehouse else "", tuple(sink.catalog.items())
+    _catalog(warehouse, settings)  # one that cannot be had is told before the query starts
 
     def write(rows: DataFrame, batch_id: int) -> None:
         tables.append_to_iceberg(
             rows,
-            tables.iceberg_catalog(warehouse, settings),
+            _catalog(warehouse, settings),
             sink.iceberg,
             app_id=notes.app_id(rows),
             batch_id=batch_id,
@@ -272,6 +273,14 @@ def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, notes: Notes) ->
         )
 
     return write
+
+
+@lru_cache(maxsize=16)
+def _catalog(warehouse: str, settings: tuple[tuple[str, str], ...]) -> Any:
+    """One for each process: what writes batches may be pickled to another."""
+    from moldau.spark.pipelines import tables
+
+    return tables.iceberg_catalog(warehouse, dict(settings))
 
 
 def _database(sink: model.DatabaseSink, notes: Notes) -> WriteBatch:

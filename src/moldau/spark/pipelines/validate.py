@@ -171,8 +171,26 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
             yield from _topic_name(topic, source.where.of("topic"))
     if isinstance(source, model.PatternSource) or _topics(source):
         yield from _topic_options(pipeline, source)
+    if isinstance(source, model.TopicSource) and source.http:
+        yield from _http(source)
     if source.parse is not None:
         yield from _parse(pipeline, source.parse)
+
+
+def _http(source: model.TopicSource) -> Problems:
+    from moldau.spark.pipelines.http_intake import is_only_here
+
+    mark = source.where.of("http")
+    try:
+        is_open = not is_only_here(source.http)
+    except ValueError:
+        yield Problem(mark, f"{source.http!r} is not an address", "write a port, or host:port")
+        return
+    if is_open and not source.http_token:
+        fix = "add `http_token: ${secret:…}`, or take a port of this machine alone, such as `http: 8080`"
+        yield Problem(mark, f"everybody could write to the topic through {source.http}", fix)
+    if len(_topics(source)) != 1:
+        yield Problem(mark, "events by HTTP go to one topic", "name one in `topic:`")
 
 
 def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:

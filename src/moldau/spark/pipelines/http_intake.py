@@ -1,0 +1,236 @@
+"""Events by HTTP: what is posted is in the source's topic before the caller is answered.
+
+Spark cannot ask a caller to send again, so nothing is handed to it directly: an event becomes a record, and the source
+reads the topic as ever, with its offsets, its dead letters and its exactly-once. A caller that got 200 may forget the
+event; one that got anything else, or nothing, sends it again, and it may then be there twice.
+
+    POST /            one event, as it is; `?key=…` is its key
+    POST / with Content-Type application/x-ndjson: one event a line
+
+Invariant: memory is bounded by requests at a time and bytes in each; whoever comes beyond that is told to come later.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+import urllib.parse
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from moldau.spark.connecting import librdkafka_settings
+from moldau.spark.pipelines import model
+from moldau.spark.pipelines.errors import PipelineError, Problem
+
+_BYTES_MAX = 1 << 20  # of one request
+_AT_ONCE = 32
+_ANSWER_SECONDS = 30.0
+_SILENCE_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+class NotWritten(RuntimeError):
+    """The brokers did not confirm everything in time."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, or `PORT` of this machine alone; raises ValueError."""
+    host, _, port = text.rpartition(":")
+    number = int(port)
+    if not 0 <= number < 65_536:
+        raise ValueError("there is no such port")
+    return host.strip("[]") or "127.0.0.1", number
+
+
+def is_only_here(text: str) -> bool:
+    return parse_address(text)[0] in ("127.0.0.1", "::1", "localhost")
+
+
+class Writer:
+    """Events into a topic, and certainty that they are there."""
+
+    def __init__(self, pipeline: model.Pipeline, topic: str) -> None:
+        own = librdkafka_settings({"bootstrap.servers": pipeline.bootstrap_servers, **pipeline.kafka})
+        timeout_ms = round(_ANSWER_SECONDS * 1000)
+        more: dict[str, Any] = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "delivery.timeout.ms": timeout_ms,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.kbytes": 2 * _AT_ONCE * _BYTES_MAX // 1024,
+            "log_level": 2,
+        }
+        self._producer = Producer({**own, **more})
+        self._topic = topic
+        self._stopped = threading.Event()
+        self._polling = threading.Thread(target=self._poll, name="http intake", daemon=True)
+        self._polling.start()
+
+    def _poll(self) -> None:
+        while not self._stopped.is_set():
+            self._producer.poll(0.1)
+
+    def write(self, events: Sequence[bytes], key: bytes | None) -> None:
+        """Return when all are acknowledged; else NotWritten, and some may be there."""
+        left, done, errors = [len(events)], threading.Event(), []
+        lock = threading.Lock()
+
+        def report(error: Any, _: Any) -> None:
+            with lock:
+                left[0] -= 1
+                if error is not None:
+                    errors.append(error.str())
+                if not left[0]:
+                    done.set()
+
+        try:
+            for event in events:
+                self._producer.produce(self._topic, event, key, on_delivery=report)
+        except (BufferError, KafkaException) as error:
+            raise NotWritten(str(error)) from error
+        if not done.wait(_ANSWER_SECONDS + 5):
+            raise NotWritten("the brokers do not answer")
+        if errors:
+            raise NotWritten(errors[0])
+
+    def close(self) -> None:
+        self._producer.flush(5)
+        self._stopped.set()
+        self._polling.join()
+
+
+class Intake:
+    """The endpoint of one source, on threads of its own, until it is closed."""
+
+    def __init__(self, pipeline: model.Pipeline, name: str, source: model.TopicSource) -> None:
+        host, port = parse_address(source.http)
+        self._writer = Writer(pipeline, source.topic.strip())
+        try:
+            self._server = _Server((host, port), _handler(self._writer, source.http_token))
+        except OSError as error:
+            self._writer.close()
+            problem = Problem(source.where.of("http"), f"source {name!r} cannot take events at {source.http}: {error}")
+            raise PipelineError([problem]) from error
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name=f"http {name}", daemon=True)
+        self._thread.start()
+        _log.info("source %s takes events at %s:%d", name, host, self.port)
+
+    def close(self) -> None:
+        """Requests in work are answered first."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._writer.close()
+
+
+def open_intakes(pipeline: model.Pipeline) -> list[Intake]:
+    """One for each source that has an address; all or none."""
+    opened: list[Intake] = []
+    try:
+        for name, source in pipeline.sources.items():
+            if isinstance(source, model.TopicSource) and source.http:
+                opened.append(Intake(pipeline, name, source))
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return opened
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes so many connections at a time; others wait in the system's queue, which is short."""
+
+    daemon_threads = False
+    block_on_close = True
+    request_queue_size = _AT_ONCE
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        if ":" in address[0]:
+            import socket
+
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(timeout=_SILENCE_SECONDS):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.info("a caller at %s went away", client_address[0], exc_info=True)
+
+
+def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"  # one request a connection: nobody holds a place by saying nothing
+        timeout = _SILENCE_SECONDS
+
+        def do_POST(self) -> None:  # http.server's name
+            if token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), _bearer(token)):
+                self._answer(401, {"error": "send the token: Authorization: Bearer …"})
+                return
+            length = self.headers.get("Content-Length", "")
+            if not length.isascii() or not length.isdecimal() or len(length) > 18:
+                self._answer(411, {"error": "send Content-Length"})
+            elif int(length) > _BYTES_MAX:
+                self._answer(413, {"error": f"at most {_BYTES_MAX} bytes a request"})
+            else:
+                body = self.rfile.read(int(length))
+                if len(body) == int(length):  # else the caller went away in the middle: half an event is none
+                    self._take(body)
+
+        def _take(self, body: bytes) -> None:
+            kind = self.headers.get("Content-Type", "").split(";")[0].strip().lower()
+            events = [body] if body else []
+            if kind == "application/x-ndjson":
+                events = [line for line in (each.strip() for each in body.split(b"\n")) if line]
+            if not events:
+                self._answer(400, {"error": "there is no event in it"})
+                return
+            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+            key = asked["key"][0].encode(errors="surrogateescape") if "key" in asked else None
+            try:
+                writer.write(events, key)
+            except NotWritten as error:
+                _log.warning("events by HTTP were not written: %s", error)
+                self._answer(503, {"error": "not written: send it again"}, retry=True)
+                return
+            self._answer(200, {"written": len(events)})
+
+        def _answer(self, code: int, content: dict[str, Any], *, retry: bool = False) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            if retry:
+                self.send_header("Retry-After", "5")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # http.server's name
+            """Nobody wants a line for each event."""
+
+    return Handler
+
+
+def _bearer(token: str) -> bytes:
+    return f"Bearer {token}".encode()

@@ -1,0 +1,100 @@
+"""Events by HTTP: a caller that was told 200 finds its event in the topic; nobody else's bytes get in."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from moldau.spark.pipelines import PipelineError, loads, model
+from moldau.spark.pipelines.http_intake import Intake, open_intakes
+from moldau.spark.pipelines.shadow import shadow_of
+from moldau.spark.pipelines.validate import validate
+from moldau.testing import Broker
+from tests.support.clients import create_topic, read_all
+
+
+def pipeline_of(bootstrap: str, topic: str, http: str = "127.0.0.1:0", token: str = "s3cret") -> model.Pipeline:
+    return loads(
+        f"name: p\nkafka: {{bootstrap.servers: '{bootstrap}'}}\n"
+        f"sources: {{a: {{topic: '{topic}', http: '{http}', http_token: '{token}'}}}}\nsinks: [console: 1]",
+        "p.yaml",
+    )
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    return create_topic(bootstrap)
+
+
+@pytest.fixture
+def intake(bootstrap: str, topic: str) -> Iterator[Intake]:
+    (opened,) = open_intakes(pipeline_of(bootstrap, topic))
+    yield opened
+    opened.close()
+
+
+def post(port: int, body: bytes, path: str = "/", **headers: str) -> tuple[int, dict[str, object]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", path, body, {"Authorization": "Bearer s3cret", **headers})
+    answer = connection.getresponse()
+    found = answer.status, json.loads(answer.read())
+    connection.close()
+    return found
+
+
+def test_what_was_answered_is_in_the_topic(intake: Intake, bootstrap: str, topic: str) -> None:
+    assert post(intake.port, b'{"n": 1}') == (200, {"written": 1})
+    assert post(intake.port, b'{"n": 2}', "/?key=amy%C3%A9") == (200, {"written": 1})
+    lines = b'{"n": 3}\r\n\n{"n": 4}\n'
+    assert post(intake.port, lines, **{"Content-Type": "application/x-ndjson; charset=utf-8"}) == (200, {"written": 2})
+    found = [(message.key(), message.value()) for message in read_all(bootstrap, topic)]
+    assert found == [
+        (None, b'{"n": 1}'),
+        ("amyé".encode(), b'{"n": 2}'),
+        (None, b'{"n": 3}'),
+        (None, b'{"n": 4}'),
+    ]
+
+
+def test_who_may_not_and_what_is_too_much(intake: Intake, bootstrap: str, topic: str) -> None:
+    assert post(intake.port, b"x", Authorization="Bearer wrong")[0] == 401
+    assert post(intake.port, b"x", Authorization="s3cret")[0] == 401
+    assert post(intake.port, b"")[0] == 400
+    assert post(intake.port, b"", **{"Content-Length": "9999999"})[0] == 413
+    assert post(intake.port, b"", **{"Content-Length": "-1"})[0] == 411
+    with socket.create_connection(("127.0.0.1", intake.port)) as half:
+        half.sendall(b"POST / HTTP/1.0\r\nAuthorization: Bearer s3cret\r\nContent-Length: 10\r\n\r\nabc")
+        half.shutdown(socket.SHUT_WR)
+        assert half.recv(100) == b"", "half an event is none"
+    assert read_all(bootstrap, topic) == []
+
+
+def test_brokers_that_are_away_are_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moldau.spark.pipelines import http_intake
+
+    monkeypatch.setattr(http_intake, "_ANSWER_SECONDS", 1.0)
+    with Broker() as broker:
+        topic = create_topic(broker.bootstrap_servers)
+        (opened,) = open_intakes(pipeline_of(broker.bootstrap_servers, topic))
+    try:
+        assert post(opened.port, b"x") == (503, {"error": "not written: send it again"})
+    finally:
+        opened.close()
+
+
+def test_an_address_that_is_taken_and_mistakes_in_the_file(intake: Intake, bootstrap: str, topic: str) -> None:
+    with pytest.raises(PipelineError, match="source 'a' cannot take events at"):
+        open_intakes(pipeline_of(bootstrap, topic, f"127.0.0.1:{intake.port}"))
+    for http_, token, told in (
+        ("somewhere", "x", "is not an address"),
+        ("0.0.0.0:8080", "", "everybody could write"),
+    ):
+        with pytest.raises(PipelineError, match=told):
+            validate(pipeline_of(bootstrap, topic, http_, token))
+    with pytest.raises(PipelineError, match="one topic"):
+        validate(pipeline_of(bootstrap, "a, b"))
+    alone = pipeline_of(bootstrap, topic, "8080", "")
+    validate(alone)
+    assert open_intakes(shadow_of(alone, "replay")) == [], "a replay leaves the endpoint to the pipeline"

@@ -1,0 +1,61 @@
+"""What pipelines need behind Spark Connect: functions that can be pickled, and the query's id from its checkpoint."""
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from moldau.spark.kinds_of_session import Notes, is_remote, query_id
+from moldau.spark.pipelines import loads, model, sinks
+
+FILE = """
+name: p
+kafka: {bootstrap.servers: "h:1"}
+registry: http://h:2
+sources:
+  a: {topic: a, metadata: [topic, partition, offset], parse: {format: json, schema: "n bigint"}}
+sinks:
+  - {table: lake/a}
+  - {table: shop.a, format: iceberg, warehouse: lake}
+  - {delta: lake/b, compact_every: 3}
+  - {iceberg: shop.b, warehouse: lake}
+  - {database: "sqlite:///x.db", table: t}
+  - {console: 3}
+"""
+
+
+def test_every_function_for_batches_can_be_sent_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = loads(FILE, "p.yaml", folder=str(tmp_path))
+    for sink in pipeline.sinks:
+        write = sinks._batch_writer(pipeline, sink, Notes("/state/q", "s"))
+        assert callable(cloudpickle.loads(cloudpickle.dumps(write))), model.kind_of(sink)
+    shared = sinks.shared_writer(pipeline, Notes("/state/q", "s"), model.TopicSink(topic="t"))
+    assert callable(cloudpickle.loads(cloudpickle.dumps(shared)))
+
+
+class _Frame:
+    def __init__(self, session: Any) -> None:
+        self.sparkSession = session
+
+
+def _remote_session() -> Any:
+    module = ModuleType("pyspark.sql.connect.session")
+    return type("SparkSession", (), {"__module__": module.__name__})()
+
+
+def test_the_checkpoint_tells_which_query_it_is(tmp_path: Path) -> None:
+    rows: Any = _Frame(_remote_session())
+    assert is_remote(rows.sparkSession)
+    with pytest.raises(RuntimeError, match="name it"):
+        query_id(rows, "")
+    with pytest.raises(RuntimeError, match="which says which query this is, cannot be read"):
+        query_id(rows, str(tmp_path))
+    (tmp_path / "metadata").write_text(json.dumps({"id": "1-2-3"}))
+    for checkpoint in (str(tmp_path), tmp_path.as_uri()):
+        assert query_id(rows, checkpoint) == "1-2-3"
+    assert Notes(str(tmp_path), "out").app_id(rows) == "1-2-3-out"
+    assert Notes(str(tmp_path)).app_id(rows) == "1-2-3"
