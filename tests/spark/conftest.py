@@ -22,7 +22,7 @@ SMALL = {
 
 
 # The JVM's start is part of the first test's time.
-_SECONDS_WITH_JVM = 180
+_SECONDS_WITH_JVM = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
