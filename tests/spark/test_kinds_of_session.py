@@ -9,7 +9,8 @@ import pytest
 from pyspark import cloudpickle
 
 from moldau.spark.kinds_of_session import Notes, is_remote, query_id
-from moldau.spark.pipelines import loads, model, sinks
+from moldau.spark.pipelines import PipelineError, loads, model, runner, sinks
+from moldau.spark.pipelines.errors import Problem
 
 FILE = """
 name: p
@@ -59,3 +60,29 @@ def test_the_checkpoint_tells_which_query_it_is(tmp_path: Path) -> None:
         assert query_id(rows, checkpoint) == "1-2-3"
     assert Notes(str(tmp_path), "out").app_id(rows) == "1-2-3-out"
     assert Notes(str(tmp_path)).app_id(rows) == "1-2-3"
+
+
+def test_a_worker_that_came_too_late_is_started_again() -> None:
+    """Behind Connect the start itself fails; elsewhere, the query that was started."""
+    told = ["Spark does not accept sink 'x': Python worker failed to connect back.", "no such column"]
+
+    def begin() -> Any:
+        raise PipelineError([Problem(model.Where().mark, told[0])])
+
+    answers = [begin, lambda: _Query("failed to connect back"), lambda: _Query("")]
+    assert runner._begun(lambda: answers.pop(0)()).isActive
+    told.pop(0)
+    with pytest.raises(PipelineError, match="no such column"):
+        runner._begun(begin)
+
+
+class _Query:
+    lastProgress = None
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+        self.isActive = not error
+        self.status = {"isDataAvailable": False, "message": "Waiting for data to arrive"}
+
+    def exception(self) -> str:
+        return self._error

@@ -38,6 +38,7 @@ _LOOK_SECONDS = 0.5
 _STATUS_SECONDS = 2.0
 _SOURCE_SECONDS_MAX = 60.0
 _START_ATTEMPTS = 12
+_TOO_LATE = "failed to connect back"
 GRACE_SECONDS = 30.0
 
 
@@ -227,8 +228,15 @@ def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
     queries start one after the other, and one that was too late, on a busy machine, is started again: it has done
     nothing yet.
     """
+    from pyspark.errors import PySparkException
+
     for _ in range(_START_ATTEMPTS - 1):
-        query = begin()
+        try:
+            query = begin()
+        except (PipelineError, PySparkException) as error:  # behind Connect, a worker that writes batches starts here
+            if _TOO_LATE not in str(error):
+                raise
+            continue
         deadline = time.monotonic() + _SOURCE_SECONDS_MAX
         while query.isActive and time.monotonic() < deadline:
             status = query.status
@@ -236,7 +244,7 @@ def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
                 return query
             time.sleep(0.05)  # nor that a source has said hello
         error = None if query.isActive else query.exception()
-        if error is None or "failed to connect back" not in str(error):
+        if error is None or _TOO_LATE not in str(error):
             return query
     return begin()
 
