@@ -1,6 +1,7 @@
 """What pipelines need behind Spark Connect: functions that can be pickled, and the query's id from its checkpoint."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,7 @@ from pyspark import cloudpickle
 
 from moldau.spark.kinds_of_session import Notes, is_remote, query_id
 from moldau.spark.pipelines import PipelineError, loads, model, runner, sinks
-from moldau.spark.pipelines.errors import Problem
+from moldau.spark.pipelines.errors import Problem, Where
 
 FILE = """
 name: p
@@ -72,9 +73,9 @@ def test_a_worker_that_came_too_late_is_started_again() -> None:
     told = ["Spark does not accept sink 'x': Python worker failed to connect back.", "no such column"]
 
     def begin() -> Any:
-        raise PipelineError([Problem(model.Where().mark, told[0])])
+        raise PipelineError([Problem(Where().mark, told[0])])
 
-    answers = [begin, lambda: _Query("failed to connect back"), lambda: _Query("")]
+    answers: list[Callable[[], Any]] = [begin, lambda: _Query("failed to connect back"), lambda: _Query("")]
     assert runner._begun(lambda: answers.pop(0)()).isActive
     told.pop(0)
     with pytest.raises(PipelineError, match="no such column"):
