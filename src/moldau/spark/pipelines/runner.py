@@ -233,8 +233,8 @@ def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
     for _ in range(_START_ATTEMPTS - 1):
         try:
             query = begin()
-        except (PipelineError, PySparkException) as error:  # behind Connect, a worker that writes batches starts here
-            if _TOO_LATE not in str(error):
+        except (PipelineError, PySparkException) as refusal:  # behind Connect, workers that write batches start here
+            if _TOO_LATE not in str(refusal):
                 raise
             continue
         deadline = time.monotonic() + _SOURCE_SECONDS_MAX
