@@ -104,11 +104,11 @@ class Killing:
         self.bury(member)
 
     def bury(self, member: Member) -> None:
-        assert member.process.wait(60) == -9, self.logs()
+        assert member.process.wait(240) == -9, self.logs()
         self.running.remove(member)
         self.killed += 1
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 120) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.logs()
@@ -120,7 +120,7 @@ class Killing:
             self.wait(partial(self.has_started, member))  # who has just begun knows no signals yet
             member.process.terminate()
         for member in members:
-            assert member.process.wait(60) == 0, self.logs()
+            assert member.process.wait(240) == 0, self.logs()
             self.running.remove(member)
 
     def end(self) -> None:

@@ -326,7 +326,7 @@ def check_killed(
     assert max(found.values()) == 1, [name for name, count in found.items() if count > 1]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_relays_killed_between_every_two_steps_lose_and_double_nothing(
     bootstrap: str, fresh: Fresh, tmp_path: Path
 ) -> None:
@@ -339,7 +339,7 @@ def test_relays_killed_between_every_two_steps_lose_and_double_nothing(
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_broker_that_comes_and_goes(tmp_path: Path, fresh: Fresh) -> None:
     with BrokerProcess(tmp_path / "data") as server:
         setting = Setting(server.bootstrap_servers, fresh)

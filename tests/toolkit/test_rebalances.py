@@ -19,7 +19,7 @@ from tests.toolkit.waiting import until
 Fresh = Callable[[str], str]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("failing", [False, True])
 def test_killed_members_lose_nothing(bootstrap: str, fresh: Fresh, tmp_path: Path, failing: bool) -> None:
     """A few kills, at random and between steps; `tests/interop` has hundreds of them."""

@@ -277,7 +277,7 @@ def check_killed(work: Work, rounds: Sequence[Sequence[tuple[str, int]]]) -> Non
         work.until_done()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_members_killed_between_every_two_steps_lose_and_double_nothing(
     bootstrap: str, fresh: Fresh, tmp_path: Path
 ) -> None:
@@ -285,7 +285,7 @@ def test_members_killed_between_every_two_steps_lose_and_double_nothing(
     check_killed(work, [[(step, 1) for step in STEPS[:3]], [(step, 1) for step in STEPS[3:]]])
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_member_that_stood_still_while_others_took_over_is_fenced(
     bootstrap: str, fresh: Fresh, tmp_path: Path
 ) -> None:
@@ -303,7 +303,7 @@ def test_a_member_that_stood_still_while_others_took_over_is_fenced(
         work.until_done()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, fresh: Fresh) -> None:
     with BrokerProcess(tmp_path / "data") as server:
         work = Work(server.bootstrap_servers, fresh, tmp_path)

@@ -45,7 +45,7 @@ class Processes:
         self.until(has_ended, "it reaches its step")
         assert process.returncode == -9, f"exit code {process.returncode}\n{self.logs()}"
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
@@ -181,7 +181,7 @@ def kill_outbox(
                 killed = running.start("relay", f"{step}:{count}", bootstrap, url, table)
                 running.until_killed(killed, more)
         for name in ("a", "b"):
-            assert running.start("writer", "-", url, topic, name, table, str(per_writer)).wait(90) == 0, running.logs()
+            assert running.start("writer", "-", url, topic, name, table, str(per_writer)).wait(240) == 0, running.logs()
 
         def is_sent() -> bool:
             with engine.connect() as connection:

@@ -10,7 +10,7 @@ from moldau.toolkit.db import relay, transactions
 from tests.toolkit.db.killing import kill_exactly_once, kill_once, kill_outbox
 
 Name = Callable[[str], str]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)  # processes start one after the other, and a busy machine takes its time
 
 
 def test_once(bootstrap: str, url: str, engine: Engine, fresh: Name, name: Name, tmp_path: Path) -> None:
