@@ -5,6 +5,8 @@ See `broken`; `variants` says how soon the simulator must notice each.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -160,6 +162,22 @@ def read_open_transactions() -> Iterator[None]:
     from moldau.log.partition_log import PartitionLog
 
     with patch.object(PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark)):
+        yield
+
+
+def fail_at_an_answer() -> Iterator[None]:
+    """The task that sends heartbeats fails at something that it is told, and begins anew (B3)."""
+    from moldau.broker.node.registration import BrokerLifecycle
+
+    beat = BrokerLifecycle._beat
+
+    async def until_an_answer(self: Any) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await beat(self)
+        raise ValueError("what is that?")
+
+    with patch.object(BrokerLifecycle, "_beat", until_an_answer):
         yield
 
 

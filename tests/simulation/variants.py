@@ -87,7 +87,7 @@ VARIANTS = [
     Variant("serve beyond the high watermark", broken.read_beyond_high_watermark, 5, _PLAIN),
     Variant("let any replica lead", broken.any_replica_may_lead, 12, _PLAIN),
     Variant("shrink the ISR before the controller agreed", broken.shrink_isr_unasked, 12, _ISR),
-    Variant("expand the ISR before the follower caught up", broken.expand_isr_early, 40, _ISR),
+    Variant("expand the ISR before the follower caught up", broken.expand_isr_early, 20, _ISR),
     Variant("do not begin an epoch with a new leader", broken.keep_leader_epoch, 5, _PLAIN),
     Variant("lead what a former life led", broken.lead_in_a_former_life, 150, _REBOOT),
     Variant("take any sequence of a producer", broken.take_any_sequence, 5, _PLAIN),
@@ -131,6 +131,7 @@ VARIANTS = [
     Variant("answer from the uncommitted image", disks.answer_from_the_uncommitted_image, 60, _RETRIES),
     Variant("tell before the flush", disks.tell_before_the_flush, 12, _BLACKOUTS),
     Variant("read open transactions", disks.read_open_transactions, 5, _WITHOUT_GROUPS),
+    Variant("let a task fail and begin anew", disks.fail_at_an_answer, 12, _PLAIN),
     Variant("fail the shard with the request", disks.fail_the_shard_with_the_request, 5, _APPENDS),
     # coordinators
     Variant("lose a transaction marker", broken.lose_a_marker, 12, _WITHOUT_GROUPS),
