@@ -21,7 +21,8 @@ from moldau.net.channel import Channel
 from moldau.net.inbound import BadFrame, FrameReader
 from moldau.net.outbound import FrameWriter, RegionTooShort
 from moldau.net.settings import NetCounters
-from moldau.seams.network import FrameHandler, Payload
+from moldau.net.slot import ANSWERED, CLOSE, Slot
+from moldau.seams.network import FrameHandler
 from moldau.timers.wheel import TimerHandle
 
 if TYPE_CHECKING:
@@ -47,44 +48,6 @@ _PAUSED: Final = 8
 _NO_MEMORY: Final = 16
 _STOPPING: Final = 32
 _CLOSING: Final = 64
-
-# States of a slot.
-_WAITING: Final = 0
-_ANSWERED: Final = 1
-_NO_ANSWER: Final = 2
-_CLOSE: Final = 3
-
-
-class Slot:
-    """See `moldau.seams.network.ResponseSlot`."""
-
-    __slots__ = ("_connection", "payload", "reason", "state")
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-        self.state = _WAITING
-        self.payload: Payload = ()
-        self.reason = ""
-
-    def complete(self, payload: Payload) -> None:
-        if self.state != _WAITING:
-            raise RuntimeError("a response slot was completed twice")
-        self.state = _ANSWERED
-        self.payload = payload
-        self._connection._slot_done(self)
-
-    def complete_nothing(self) -> None:
-        if self.state != _WAITING:
-            raise RuntimeError("a response slot was completed twice")
-        self.state = _NO_ANSWER
-        self._connection._slot_done(self)
-
-    def close(self, reason: str) -> None:
-        if self.state != _WAITING:
-            raise RuntimeError("a response slot was completed twice")
-        self.state = _CLOSE
-        self.reason = reason
-        self._connection._slot_done(self)
 
 
 class ServerConnection:
@@ -492,14 +455,14 @@ class ServerConnection:
 
     # Writing
 
-    def _slot_done(self, slot: Slot) -> None:
+    def slot_done(self, slot: Slot) -> None:
         slots = self._slots
         if not slots or slots[0] is not slot:  # empty: the connection closed meanwhile
             return
         writer = self._writer
         while slots and slots[0].state:
             done = slots.popleft()
-            if done.state == _ANSWERED:
+            if done.state == ANSWERED:
                 try:
                     writer.push(done.payload)
                 except Exception as error:
@@ -507,7 +470,7 @@ class ServerConnection:
                     self.close(f"a response could not be sent: {error}")
                     raise
                 self._counters.frames_out += 1
-            elif done.state == _CLOSE:
+            elif done.state == CLOSE:
                 self.close(done.reason, flush=True)
                 return
         if self._muted & _IN_FLIGHT and len(slots) <= self._reactor.settings.max_in_flight // 2:
