@@ -137,7 +137,8 @@ class Target:
         self._ca_file = ca_file
 
     def connect(self, listener: str) -> Connect:
-        return lambda: socket.create_connection(("127.0.0.1", self.ports[listener]), SECONDS)
+        """Patiently: when more come than fit the backlog, the system lets them knock again, later and later."""
+        return lambda: socket.create_connection(("127.0.0.1", self.ports[listener]), 5 * SECONDS)
 
     def shaken(self) -> socket.socket:
         """With TLS, and no login."""
