@@ -80,9 +80,8 @@ def _local_rows(rows: DataFrame) -> Iterator[dict[str, Any]]:
     """
     times = [field.name for field in rows.schema.fields if isinstance(field.dataType, t.TimestampType)]
     nested = _nested(rows)
-    plain = rows.withColumns(
-        {name: f.unix_micros(f"`{name}`") for name in times} | {name: f.to_json(f"`{name}`") for name in nested}
-    )
+    changed = {name: f.unix_micros(f"`{name}`") for name in times} | {name: f.to_json(f"`{name}`") for name in nested}
+    plain = rows.withColumns(changed) if changed else rows  # Spark Connect takes no empty change
     for row in plain.toLocalIterator(prefetchPartitions=True):
         values = row.asDict()
         for name in times:
