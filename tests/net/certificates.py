@@ -98,6 +98,7 @@ class Identity:
     key: str
     secret: int
     name: bytes
+    key_id: bytes
 
 
 def make_identity(
@@ -108,11 +109,19 @@ def make_identity(
     x, y = _times(secret, _G)
     public = b"\x00\x04" + x.to_bytes(32, "big") + y.to_bytes(32, "big")
     name = _name(subject)
+    key_id = hashlib.sha1(public[1:], usedforsecurity=False).digest()
+    # Whose key it is, and whose signed it: Python from 3.13 on wants both, and the usage of an authority.
+    extensions = [
+        _sequence(_oid("2.5.29.14"), _der(0x04, _der(0x04, key_id))),
+        _sequence(_oid("2.5.29.35"), _der(0x04, _sequence(_der(0x80, issuer.key_id if issuer else key_id)))),
+    ]
     if issuer is None:
-        extension = _sequence(_oid("2.5.29.19"), _der(0x01, b"\xff"), _der(0x04, _sequence(_der(0x01, b"\xff"))))
+        is_critical = _der(0x01, b"\xff")
+        extensions.append(_sequence(_oid("2.5.29.19"), is_critical, _der(0x04, _sequence(_der(0x01, b"\xff")))))
+        extensions.append(_sequence(_oid("2.5.29.15"), is_critical, _der(0x04, _der(0x03, b"\x01\x06"))))
     else:
         hosts = _sequence(_der(0x82, b"localhost"), _der(0x87, bytes([127, 0, 0, 1])))
-        extension = _sequence(_oid("2.5.29.17"), _der(0x04, hosts))
+        extensions.append(_sequence(_oid("2.5.29.17"), _der(0x04, hosts)))
     validity = _sequence(*(_der(0x17, f"{year % 100:02}0101000000Z".encode()) for year in days))
     body = _sequence(
         _der(0xA0, _integer(2)),
@@ -122,7 +131,7 @@ def make_identity(
         validity,
         name,
         _sequence(_sequence(_oid("1.2.840.10045.2.1"), _CURVE), _der(0x03, public)),
-        _der(0xA3, _sequence(extension)),
+        _der(0xA3, _sequence(*extensions)),
     )
     signer = issuer.secret if issuer else secret
     nonce = secrets.randbelow(_N - 1) + 1
@@ -133,7 +142,7 @@ def make_identity(
         _integer(1), _der(0x04, secret.to_bytes(32, "big")), _der(0xA0, _CURVE), _der(0xA1, _der(0x03, public))
     )
     certificate = _sequence(body, _ECDSA_SHA256, signature)
-    return Identity(_pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", key), secret, name)
+    return Identity(_pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", key), secret, name, key_id)
 
 
 def as_pkcs8(identity: Identity) -> str:

@@ -72,8 +72,7 @@ def new_authority(name: str = "Moldau trial CA", *, days: int = 3650) -> Certifi
     builder = _builder(subject, subject, key, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(usage, critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    return _certified(builder.sign(key, hashes.SHA256()), key)
+    return _certified(_identified(builder, key, key).sign(key, hashes.SHA256()), key)
 
 
 def issue(authority: Certified, name: str, hosts: Sequence[str] = (), *, days: int = 365) -> Certified:
@@ -98,10 +97,18 @@ def issue(authority: Certified, name: str, hosts: Sequence[str] = (), *, days: i
         names = x509.SubjectAlternativeName([_general_name(each) for each in hosts])
         builder = builder.add_extension(names, critical=False)
     builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    return _certified(_identified(builder, key, issuer_key).sign(issuer_key, hashes.SHA256()), key)
+
+
+def _identified(
+    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    """Say whose key it is and whose signed it: strict clients (Python from 3.13 on) want both, of authorities too."""
+    from cryptography import x509
+
     own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    builder = builder.add_extension(own_id, critical=False).add_extension(issuer_id, critical=False)
-    return _certified(builder.sign(issuer_key, hashes.SHA256()), key)
+    return builder.add_extension(own_id, critical=False).add_extension(issuer_id, critical=False)
 
 
 def _builder(
