@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from moldau.broker.quorum.recovery_point import (
     read_recovery_point,
     write_recovery_point,
 )
+from moldau.records import iter_batches
 from moldau.seams import RealDisk
 from tests.broker.quorum.members import World
 from tests.broker.quorum.test_quorum import run, topic
@@ -82,6 +84,26 @@ def test_a_torn_end_that_was_not_flushed_is_cut_off(tmp_path: Path) -> None:
         member = world.start(1)
         await world.until(lambda: world.all_have("t4"))
         assert member.quorum.is_leader
+
+    run(World(tmp_path, 1), scenario)
+
+
+def test_a_batch_that_does_not_follow_on_is_cut_off_unless_it_was_flushed(tmp_path: Path) -> None:
+    """A turned bit in an offset, which no CRC covers: taken over, it would be refused once it counts as flushed."""
+
+    async def scenario(world: World) -> None:
+        folder = await stopped(world, 5)
+        log = folder / FIRST
+        whole = log.read_bytes()
+        position, header = list(iter_batches(whole))[-1]
+        later = bytearray(whole[position:])
+        struct.pack_into(">q", later, 0, header.next_offset + 4)
+        log.write_bytes(whole + later)
+        for _ in range(2):
+            member = world.start(1)
+            await world.until(lambda: world.all_have("t4"))
+            assert member.quorum.is_leader
+            await world.stop(1)
 
     run(World(tmp_path, 1), scenario)
 

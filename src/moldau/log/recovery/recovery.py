@@ -7,7 +7,8 @@ indexes.
 
 What is bad: a batch that is not whole, whose CRC is wrong, or whose offsets go back. Offsets that are missing are not:
 compaction took them. Only where it is known that compaction leaves no gaps between segments (`gaps_are_losses`, see
-`log_dir`), one of them shows that a power loss took the end of a segment: what follows was not flushed either.
+`log_dir`), one of them shows that a power loss took the end of a segment: what follows was not flushed either. A log
+that is never compacted (`gapless`: the metadata's) has none inside of segments either; no CRC covers an offset.
 
 A log being opened belongs to whoever opens it, so many can be opened by many threads.
 """
@@ -68,11 +69,13 @@ def open_log(
     log_start_offset: int = 0,
     clean: bool = False,
     gaps_are_losses: bool = True,
+    gapless: bool = False,
     topic_id: bytes | None = None,
     report: RecoveryReport | None = None,
 ) -> PartitionLog:
     """Open or create. `clean`: the node was shut down cleanly and `recovery_point` was the log end then."""
-    opening = _Opening(context, folder, config, report or RecoveryReport(), gaps_are_losses=gaps_are_losses)
+    report = report or RecoveryReport()
+    opening = _Opening(context, folder, config, report, gaps_are_losses=gaps_are_losses, gapless=gapless)
     log = opening.open(topic, partition, recovery_point, log_start_offset, clean=clean)
     if topic_id is not None:
         log.assign_topic_id(topic_id)
@@ -81,7 +84,14 @@ def open_log(
 
 class _Opening:
     def __init__(
-        self, context: LogContext, folder: str, config: LogConfig, report: RecoveryReport, *, gaps_are_losses: bool
+        self,
+        context: LogContext,
+        folder: str,
+        config: LogConfig,
+        report: RecoveryReport,
+        *,
+        gaps_are_losses: bool,
+        gapless: bool,
     ) -> None:
         self._context = context
         self._disk = context.disk
@@ -89,6 +99,7 @@ class _Opening:
         self._config = config
         self._report = report
         self._gaps_are_losses = gaps_are_losses
+        self._gapless = gapless
         self._sizes: dict[str, int] = {}
         self._epochs = EpochCache(context.disk, folder)
         self._stored_epochs: list[tuple[int, int]] = []  # what the file says above the recovery point
@@ -318,6 +329,8 @@ class _Opening:
             for position, header, batch in segment.batches():
                 check_crc(batch, 0, header)
                 if header.base_offset <= last_offset or segment.would_overflow(header.last_offset):
+                    break
+                if self._gapless and header.base_offset != last_offset + 1:
                     break
                 if header.leader_epoch > self._epochs.latest:
                     self._assign_epoch(header.leader_epoch, header.base_offset)
