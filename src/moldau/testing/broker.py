@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from moldau.testing.records import Bytes, Received
     from moldau.testing.security import Secrets, Security
 
-# Tests want a new consumer group to read at once, not three seconds later, and few partitions to open.
+# Tests want a new consumer group to read at once, not three seconds later, and few partitions to open; and records
+# with made-up timestamps that stay: after five minutes retention would look, and find them older than a week.
 _DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    "log.retention.check.interval.ms": "86400000",
 }
 _START_SECONDS_MAX = 30
 

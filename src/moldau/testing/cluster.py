@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A test should not wait for what protects production from false alarms.
+# A test should not wait for what protects production from false alarms, nor have old records deleted meanwhile.
 _DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    "log.retention.check.interval.ms": "86400000",
     "controller.quorum.election.timeout.ms": "500",
     "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": "3000",
