@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SEEDS  ?= 1000
+ORDER  ?=
 
 .DEFAULT_GOAL := help
 .PHONY: docs package attack floods audit torture help setup test coverage demo check format stubs fuzz simulate interop interop-long interop-again bench lock clean
@@ -20,8 +21,8 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(STAMP) ## run the tests (random order, three workers: half of their time is waiting)
-	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 15 tests --ignore tests/interop
+test: $(STAMP) ## run the tests (random order, or ORDER=number; three workers: half of their time is waiting)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(if $(ORDER),--randomly-seed=$(ORDER)) --durations 15 tests --ignore tests/interop
 
 coverage: $(STAMP) ## run them slower, and show what they cover
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term tests --ignore tests/interop --ignore tests/simulation
