@@ -82,12 +82,40 @@ def test_a_worker_that_came_too_late_is_started_again() -> None:
         runner._begun(begin)
 
 
+def test_a_running_query_whose_worker_came_too_late_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint knows where it was. A query that fails otherwise, or again and again in one batch, ends all."""
+    monkeypatch.chdir(tmp_path)
+    pipeline = loads(FILE, "p.yaml", folder=str(tmp_path))
+    session: Any = _remote_session()
+
+    def running(begin: Callable[[], Any], error: str) -> runner.Running:
+        queries: dict[str, Any] = {"q": _Query(error)}
+        return runner.Running(pipeline, session, queries, begins={"q": begin})
+
+    later = [_Query("Python worker failed to connect back."), _Query("")]
+    going_on = running(lambda: later.pop(0), "Python worker failed to connect back.")
+    assert not going_on.wait(timeout_s=0)
+    assert going_on.queries["q"].isActive
+    assert not later
+    begun = []
+    with pytest.raises(runner.PipelineFailed, match="no such column"):
+        running(lambda: begun.append(1), "no such column").wait()
+    assert not begun
+    with pytest.raises(runner.PipelineFailed, match="connect back"):
+        running(lambda: _Query("Python worker failed to connect back."), "failed to connect back").wait()
+
+
 class _Query:
     def __init__(self, error: str) -> None:
         self.lastProgress = None
+        self.id = "1"
+        self.recentProgress: list[Any] = []
         self._error = error
         self.isActive = not error
         self.status = {"isDataAvailable": False, "message": "Waiting for data to arrive"}
 
-    def exception(self) -> str:
-        return self._error
+    def exception(self) -> Exception | None:
+        return RuntimeError(self._error) if self._error else None
+
+    def stop(self) -> None:
+        self.isActive = False

@@ -10,9 +10,10 @@ exactly-once.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    Begin = Callable[[], StreamingQuery]
+
+_log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _STATUS_SECONDS = 2.0
 _SOURCE_SECONDS_MAX = 60.0
@@ -55,8 +59,11 @@ class Running:
         spark: SparkSession,
         queries: dict[str, StreamingQuery],
         intakes: Sequence[Intake] = (),
+        begins: Mapping[str, Begin] | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self._begins = begins or {}
+        self._revivals: dict[str, tuple[int, int]] = {}  # by query: in which batch, and how often in it
         self.intakes = intakes
         self.spark = spark
         self.queries = queries
@@ -100,8 +107,8 @@ class Running:
             if on_progress is not None:
                 on_progress(found)
             self._raise_failure(found)
-            if not any(query.isActive for query in self.queries.values()):
-                self._raise_failure(self.progress())
+            ended = not any(query.isActive for query in self.queries.values())
+            if ended and not self._raise_failure(self.progress()):
                 return True
             if deadline is not None and time.monotonic() > deadline:
                 return False
@@ -109,13 +116,31 @@ class Running:
                 self.stop()
                 return True
 
-    def _raise_failure(self, found: list[QueryProgress]) -> None:
-        failed = next((each for each in found if each.state == "failed"), None)
+    def _raise_failure(self, found: list[QueryProgress]) -> bool:
+        """Whether queries had failed, and could all be started again."""
+        all_failed = [each for each in found if each.state == "failed"]
+        failed = next((each for each in all_failed if not self._revive(each)), None)
         if failed is None:
-            return
+            return bool(all_failed)
         cause = self.queries[failed.name].exception()
         self.stop()
         raise PipelineFailed(redacted(f"{self.pipeline.name}/{failed.name}: {failed.error}", self.pipeline)) from cause
+
+    def _revive(self, failed: QueryProgress) -> bool:
+        """Start a query again whose Python worker said hello too late for Spark, on a busy machine. Its checkpoint
+        knows where it was. The same batch gets so many attempts as a start."""
+        name = failed.name
+        if self.stopping or name not in self._begins or _TOO_LATE not in str(self.queries[name].exception()):
+            return False
+        batch, attempts = self._revivals.get(name, (failed.batch_id, 0))
+        attempts = attempts + 1 if batch == failed.batch_id else 1
+        if attempts >= _START_ATTEMPTS:
+            return False
+        self._revivals[name] = (failed.batch_id, attempts)
+        _log.warning("%s/%s: a Python worker came too late for Spark: beginning again", self.pipeline.name, name)
+        query = self.queries[name] = _begun(self._begins[name])
+        next(watch for watch in self._watches if watch.name == name).query = query
+        return True
 
     def process_available(self) -> None:
         """Until everything that is there now is processed. For tests; a running stream stays running."""
@@ -190,7 +215,7 @@ def start(
     alone, sources_alone = left_over(graph, shares)
     frames = {name: build_sink(own, pipeline, graph, part) for name, part in graph.sinks.items()}
     letters = build_dead_letters(own, pipeline, graph)
-    begins: dict[str, Callable[[], StreamingQuery]] = {}
+    begins: dict[str, Begin] = {}
     for share in shares:
         begins[share.query] = partial(start_shared, own, pipeline, graph, share, f"{folder}/{share.query}", once=once)
     for name, rows in letters.items():
@@ -218,10 +243,10 @@ def start(
             query.stop()
         write_status(folder, pipeline.name, [QueryProgress(each, "stopped") for each in begins], running=False)
         raise
-    return Running(pipeline, own, queries, intakes)
+    return Running(pipeline, own, queries, intakes, begins)
 
 
-def _begun(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
+def _begun(begin: Begin) -> StreamingQuery:
     """Start a query and wait until its source has answered.
 
     Each source is a Python process of its own, and Spark gives it ten seconds to say hello, which cannot be changed. So
