@@ -29,6 +29,7 @@ MASKS = (
     (r'("(?:cluster_id|directory|log_dir)": )"[^"]*"', r'\1"ID"'),
     (r"(leader \d+ in epoch) \d+", r"\1 N"),
     (r"\d+ partitions of \d+ topics", "N partitions of N topics"),
+    (r"producer \d+, epoch", "producer N, epoch"),  # how many others had one depends on what ran before
 )
 
 
