@@ -51,7 +51,7 @@ def _recovered(folder: Path, dir_: Any) -> dict[str, Any]:
     from moldau.log.config import LogConfig
     from moldau.log.context import LogContext
     from moldau.log.dirs.folders import parse_folder
-    from moldau.log.recovery.recovery import RecoveryReport, open_log
+    from moldau.log.recovery.recovery import Gaps, RecoveryReport, open_log
 
     name = parse_folder(folder.name)
     assert name is not None
@@ -64,7 +64,7 @@ def _recovered(folder: Path, dir_: Any) -> dict[str, Any]:
         recovery_point=0,
         log_start_offset=dir_.read_checkpoint(LOG_START_OFFSET).get(name.topic_partition, 0),
         clean=False,
-        gaps_are_losses=False,  # a gap may be what compaction left: nothing is removed for it
+        gaps=Gaps.ANYWHERE,  # a gap may be what compaction left: nothing is removed for it
         report=report,
     )
     log.flush()

@@ -29,7 +29,8 @@ from moldau.toolkit.delays.sending import Delays
 from moldau.toolkit.delays.topics import DELAYS
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError
-from moldau.toolkit.group import Group, GroupSettings, Hooks
+from moldau.toolkit.group import Group
+from moldau.toolkit.group_settings import GroupSettings, Hooks
 from moldau.toolkit.handling import Dispatch, Function, understand
 from moldau.toolkit.message import Message
 from moldau.toolkit.policy import Batch, Breaker, CommitMode, Retry

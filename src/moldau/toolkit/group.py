@@ -15,12 +15,11 @@ import inspect
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka import Message as RawMessage
 
 from moldau.toolkit import letters, transactional
@@ -37,8 +36,10 @@ from moldau.toolkit.consumer_events import (
 )
 from moldau.toolkit.consuming import ConsumerThread
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
+from moldau.toolkit.group_settings import GroupSettings, Hook, Hooks
+from moldau.toolkit.last_commit import commit_last
 from moldau.toolkit.message import Message, headers_of
-from moldau.toolkit.positions import Reset, Start
+from moldau.toolkit.positions import Start
 from moldau.toolkit.runtime import HandlerRuntime, Lane
 from moldau.toolkit.scheduler import Entry, Where
 from moldau.toolkit.sending import Producer, Record
@@ -53,41 +54,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.toolkit")
 _NAMED_MAX = 10
 _TRANSACTION_MS = 100  # so often what transactional handlers sent goes out
-_LAST_COMMIT_S = 10.0
-_PASSING = (
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.ILLEGAL_GENERATION,  # we are about to learn the new one
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError._WAIT_COORD,
-)
-
-Hook = Callable[[list[Where]], Any]
-
-
-@dataclass(slots=True)
-class Hooks:
-    """What the app wants to be told of."""
-
-    assigned: list[Hook] = field(default_factory=list)
-    revoked: list[Hook] = field(default_factory=list)
-    lost: list[Hook] = field(default_factory=list)
-    consume: list[Callable[[Sequence[Any]], None]] = field(default_factory=list)
-    commit: list[Callable[[Mapping[Where, int]], None]] = field(default_factory=list)
-
-
-@dataclass(slots=True, frozen=True)
-class GroupSettings:
-    name: str
-    config: Mapping[str, Any]
-    reset: Reset
-    commit_ms: int
-    drain_ms: int
-    batch_size: int = 2_000
-    refresh_s: float = 30.0
-    is_transactional: bool = False
-    transaction_step: Callable[[str], None] = lambda _: None
 
 
 class Group:
@@ -549,7 +515,7 @@ class Group:
             self._timer.cancel()
         if self._owners:
             await self._tell(self._hooks.revoked, self.assignment)
-        await self._commit_last()
+        await commit_last(self.commit_now)
         if not self._has_started:
             return
         self._thread.close()
@@ -559,21 +525,6 @@ class Group:
             task.cancel()
         if self._transactions is not None:
             self._transactions.close()
-
-    async def _commit_last(self) -> None:
-        """While members come and go the group refuses commits; as polling goes on, it takes them a moment later, or
-        takes the partitions, and then they are committed as those are given back."""
-        deadline = self._loop.time() + _LAST_COMMIT_S
-        while True:
-            try:
-                await asyncio.wait_for(self.commit_now(), max(0.0, deadline - self._loop.time()))
-            except Exception as error:  # what was finished last will be repeated
-                if not _is_passing(error) or self._loop.time() > deadline:
-                    log.warning("the last commit failed: %r; what was finished since the one before is repeated", error)
-                    return
-                await asyncio.sleep(0.02)
-            else:
-                return
 
     async def is_idle(self) -> bool:
         """Whether everything there is was handled, but for what waits for a time to come."""
@@ -622,11 +573,6 @@ def _entries(messages: Sequence[RawMessage]) -> list[Entry]:
     sizes = map(add, sizes, map(len, keys)) if None not in keys else map(add, sizes, (len(key or b"") for key in keys))
     offsets: Iterable[Any] = map(RawMessage.offset, messages)  # None only of what is no record
     return list(map(Entry, messages, offsets, keys, sizes))
-
-
-def _is_passing(error: Exception) -> bool:
-    """Whether a commit that was refused so is worth another try."""
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
 def _listed(wheres: Iterable[Where]) -> str:

@@ -35,7 +35,7 @@ from moldau.log.context import LogContext
 from moldau.log.errors import StorageError
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producers.producer_state import AppendOrigin
-from moldau.log.recovery.recovery import open_log
+from moldau.log.recovery.recovery import Gaps, open_log
 from moldau.raft import (
     ElectionState,
     SnapshotId,
@@ -89,7 +89,7 @@ class QuorumLog:
         content = None if newest is None else self.read_snapshot(newest)
         self._recovery_point = read_recovery_point(self.disk, self.folder)
         check_flushed(self.disk, self.folder, self._recovery_point)
-        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, gapless=True, topic_id=TOPIC_ID)
+        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, gaps=Gaps.NOWHERE, topic_id=TOPIC_ID)
         if newest is not None and self.log.log_end_offset < newest.end_offset:
             self._lower_recovery_point(0)
             self.log.truncate_fully_and_start_at(newest.end_offset)

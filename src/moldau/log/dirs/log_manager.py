@@ -26,7 +26,7 @@ from moldau.log.flush import FlushJob
 from moldau.log.jobs import CheckpointJob, Job, RemoveJob
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
-from moldau.log.recovery.recovery import RecoveryReport, open_log
+from moldau.log.recovery.recovery import Gaps, RecoveryReport, open_log
 from moldau.seams import Clock, Disk, Random
 from moldau.seams.disk import is_shortage
 
@@ -326,7 +326,7 @@ class LogManager:
         folder = f"{target.path}/{folder_name(*key)}"
         try:
             target.forget(key)
-            log = open_log(self.context, folder, *key, config, gaps_are_losses=False)
+            log = open_log(self.context, folder, *key, config, gaps=Gaps.ANYWHERE)
             if log.has_unflushed:  # somebody put a folder there: see `log_dir` for what is promised of its gaps
                 log.flush()
         except OSError as error:

@@ -16,7 +16,7 @@ from moldau.log.dirs.log_dir import LogDir
 from moldau.log.flush import FlushJob
 from moldau.log.open_segments import OpenSegments
 from moldau.log.partition_log import PartitionLog
-from moldau.log.recovery.recovery import RecoveryReport, open_log
+from moldau.log.recovery.recovery import Gaps, RecoveryReport, open_log
 
 _PRIVATE_OPEN_SEGMENTS = 64
 METADATA_TOPIC = "__cluster_metadata"
@@ -106,7 +106,7 @@ class OpenJob:
                 recovery_point=recovery_points.get(key, 0),
                 log_start_offset=start_offsets.get(key, 0),
                 clean=clean,
-                gaps_are_losses=gaps_are_losses,
+                gaps=Gaps.INSIDE_SEGMENTS if gaps_are_losses else Gaps.ANYWHERE,
                 report=repairs,
             )
             if not clean and not gaps_are_losses:

@@ -6,14 +6,14 @@ the first bad one, and the indexes of those segments are written anew. Segments 
 indexes.
 
 What is bad: a batch that is not whole, whose CRC is wrong, or whose offsets go back. Offsets that are missing are not:
-compaction took them. Only where it is known that compaction leaves no gaps between segments (`gaps_are_losses`, see
-`log_dir`), one of them shows that a power loss took the end of a segment: what follows was not flushed either. A log
-that is never compacted (`gapless`: the metadata's) has none inside of segments either; no CRC covers an offset.
+compaction took them. Where it is known that there are no gaps (`Gaps`), one of them shows that a power loss took the
+end of a segment, or that an offset rotted, which no CRC covers: what follows was not flushed either.
 
 A log being opened belongs to whoever opens it, so many can be opened by many threads.
 """
 
 import contextlib
+import enum
 from dataclasses import dataclass, field
 
 from moldau.log.checkpoints import LEADER_EPOCH, read_topic_id
@@ -46,6 +46,14 @@ TEMPORARY_SUFFIX = ".tmp"
 _NAME_DIGITS = 20
 
 
+class Gaps(enum.Enum):
+    """Where offsets may be missing without anything being lost."""
+
+    NOWHERE = enum.auto()  # a log that is never compacted: the metadata's
+    INSIDE_SEGMENTS = enum.auto()  # compaction leaves none between segments, see `log_dir`
+    ANYWHERE = enum.auto()  # nobody knows who compacted it
+
+
 @dataclass(slots=True)
 class RecoveryReport:
     """What opening a log had to repair; worth a line in the node's log if `lines` is not empty."""
@@ -68,14 +76,12 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean: bool = False,
-    gaps_are_losses: bool = True,
-    gapless: bool = False,
+    gaps: Gaps = Gaps.INSIDE_SEGMENTS,
     topic_id: bytes | None = None,
     report: RecoveryReport | None = None,
 ) -> PartitionLog:
     """Open or create. `clean`: the node was shut down cleanly and `recovery_point` was the log end then."""
-    report = report or RecoveryReport()
-    opening = _Opening(context, folder, config, report, gaps_are_losses=gaps_are_losses, gapless=gapless)
+    opening = _Opening(context, folder, config, report or RecoveryReport(), gaps)
     log = opening.open(topic, partition, recovery_point, log_start_offset, clean=clean)
     if topic_id is not None:
         log.assign_topic_id(topic_id)
@@ -83,23 +89,13 @@ def open_log(
 
 
 class _Opening:
-    def __init__(
-        self,
-        context: LogContext,
-        folder: str,
-        config: LogConfig,
-        report: RecoveryReport,
-        *,
-        gaps_are_losses: bool,
-        gapless: bool,
-    ) -> None:
+    def __init__(self, context: LogContext, folder: str, config: LogConfig, report: RecoveryReport, gaps: Gaps) -> None:
         self._context = context
         self._disk = context.disk
         self._folder = folder
         self._config = config
         self._report = report
-        self._gaps_are_losses = gaps_are_losses
-        self._gapless = gapless
+        self._gaps = gaps
         self._sizes: dict[str, int] = {}
         self._epochs = EpochCache(context.disk, folder)
         self._stored_epochs: list[tuple[int, int]] = []  # what the file says above the recovery point
@@ -307,7 +303,7 @@ class _Opening:
     def _is_loss(self, end_offset: int, next_base_offset: int) -> bool:
         """Between segments. A gap too large for one segment is none: a follower that met it had to begin another."""
         gap = next_base_offset - end_offset
-        return gap < 0 or (self._gaps_are_losses and 0 < gap <= MAX_RELATIVE_OFFSET)
+        return gap < 0 or (self._gaps is not Gaps.ANYWHERE and 0 < gap <= MAX_RELATIVE_OFFSET)
 
     def _assign_epoch(self, epoch: int, base_offset: int) -> None:
         """A batch of a new epoch is at `base_offset`. What the file says about epochs that began between the last batch
@@ -330,7 +326,7 @@ class _Opening:
                 check_crc(batch, 0, header)
                 if header.base_offset <= last_offset or segment.would_overflow(header.last_offset):
                     break
-                if self._gapless and header.base_offset != last_offset + 1:
+                if self._gaps is Gaps.NOWHERE and header.base_offset != last_offset + 1:
                     break
                 if header.leader_epoch > self._epochs.latest:
                     self._assign_epoch(header.leader_epoch, header.base_offset)
