@@ -10,10 +10,10 @@ import pytest
 
 from tests.interop.apache_kafka import ApacheKafka
 from tests.support.broker_process import BrokerProcess
-from tests.toolkit import relays, test_delays, test_transactional, transactional_members
+from tests.toolkit import relays, test_delays, test_relayed_retries, test_transactional, transactional_members
 
 FOLDER = Path(__file__).parents[1] / "toolkit"
-FILES = ["test_delays.py", "test_app_delays.py", "test_relay.py", "test_transactional.py"]
+FILES = ["test_delays.py", "test_app_delays.py", "test_relay.py", "test_relayed_retries.py", "test_transactional.py"]
 ROUNDS = 12
 
 
@@ -50,3 +50,20 @@ def test_transactional_members_killed_again_and_again(
     rounds = [[(step, 1 + number % 3) for step in steps[number % 2 :: 2]] for number in range(2 * ROUNDS)]
     work = test_transactional.Work(server.bootstrap_servers, fresh_topic, tmp_path)
     test_transactional.check_killed(work, rounds)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_700)
+@pytest.mark.parametrize("kind", ["apache_kafka", "moldau"])
+def test_retries_by_relay_with_members_and_relays_killed(
+    kind: str, request: pytest.FixtureRequest, fresh_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Every retry is made, and made once."""
+    server: ApacheKafka | BrokerProcess = request.getfixturevalue(kind)
+    members, others = transactional_members.STEPS, relays.STEPS
+    rounds = [
+        ([(members[n % 5], 1 + n % 2), (members[(n + 2) % 5], 1)], [(others[n], 1 + n % 2), (others[(n + 5) % 10], 1)])
+        for n in range(len(others))
+    ]
+    work = test_transactional.Work(server.bootstrap_servers, fresh_topic, tmp_path)
+    test_relayed_retries.check_killed(work, fresh_topic("delays"), rounds)

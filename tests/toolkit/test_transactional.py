@@ -231,6 +231,7 @@ class Work:
         self.group, self.topic, self.out = fresh("group"), fresh("numbers"), fresh("out")
         for name in (self.topic, self.out, f"{self.out}-more"):
             make_topic(bootstrap, name, 4)
+        self.delays = ""
         self.sent = 0
         self.members: list[subprocess.Popen[bytes]] = []
         self._numbers = itertools.count()
@@ -244,7 +245,7 @@ class Work:
 
     def start(self, step: str = "-", count: int = 0, number: int = KILL) -> subprocess.Popen[bytes]:
         log = self.folder / f"member-{next(self._numbers)}.log"
-        member = start_member(self.bootstrap, self.group, self.topic, self.out, log, step, count, number)
+        member = start_member(self.bootstrap, self.group, self.topic, self.out, log, step, count, number, self.delays)
         self.members.append(member)
         return member
 

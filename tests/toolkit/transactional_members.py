@@ -1,6 +1,8 @@
 """A member with a transactional handler, which dies or stands still between two steps of a transaction.
 
-python -m tests.toolkit.transactional_members BOOTSTRAP GROUP TOPIC OUT STEP COUNT SIGNAL
+python -m tests.toolkit.transactional_members BOOTSTRAP GROUP TOPIC OUT STEP COUNT SIGNAL DELAYS
+
+With a name for DELAYS, every fifth record fails the first time, and a relay waits for its retry.
 """
 
 import logging
@@ -12,12 +14,13 @@ import sys
 import threading
 from pathlib import Path
 
-from moldau.toolkit import App, Retry
+from moldau.toolkit import App, Message, Retry
+from moldau.toolkit.delays.topics import DELAYS
 
 STEPS = ("begun", "produced", "offsets", "committed", "noted")
 
 
-def main(bootstrap: str, group: str, topic: str, out: str, step: str, count: str, number: str) -> None:
+def main(bootstrap: str, group: str, topic: str, out: str, step: str, count: str, number: str, delays: str) -> None:
     left = int(count)
     lock = threading.Lock()
 
@@ -34,13 +37,16 @@ def main(bootstrap: str, group: str, topic: str, out: str, step: str, count: str
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
         consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300},
+        delays=delays or DELAYS,
     )
     app.transaction_step = at
 
-    @app.handler(topic, workers=8, retry=Retry(now=20, backoff="1ms"), transactional=True, to=out)
-    async def double(number: str) -> str:
+    retry = Retry(now=0, later=["100ms"], by="relay") if delays else Retry(now=20, backoff="1ms")
+
+    @app.handler(topic, workers=8, retry=retry, transactional=True, to=out)
+    async def double(number: str, message: Message) -> str:
         app.send(f"{out}-more", f"more {number}", key=number)
-        if random.random() < 0.1:
+        if (int(number) % 5 == 0 and message.attempt == 1) if delays else random.random() < 0.1:
             raise ValueError("what was sent before is not sent")
         return f"done {number}"
 
@@ -49,9 +55,17 @@ def main(bootstrap: str, group: str, topic: str, out: str, step: str, count: str
 
 
 def start_member(
-    bootstrap: str, group: str, topic: str, out: str, log: Path, step: str = "-", count: int = 0, number: int = 9
+    bootstrap: str,
+    group: str,
+    topic: str,
+    out: str,
+    log: Path,
+    step: str = "-",
+    count: int = 0,
+    number: int = 9,
+    delays: str = "",
 ) -> subprocess.Popen[bytes]:
-    words = [bootstrap, group, topic, out, step, str(count), str(int(number))]
+    words = [bootstrap, group, topic, out, step, str(count), str(int(number)), delays]
     with log.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.toolkit.transactional_members", *words], stdout=file, stderr=file

@@ -41,7 +41,10 @@ def relay(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the clients, under Kafka's name; repeatable."),
     ] = None,
 ) -> None:
-    """Send delayed messages when they are due, and outboxes, until SIGTERM or Ctrl-C. Several relays share the work."""
+    """Send delayed messages and retries when they are due, and outboxes, until SIGTERM or Ctrl-C.
+
+    Several relays share the work.
+    """
     from moldau.net.loop import new_event_loop
     from moldau.toolkit.errors import ToolkitError
 

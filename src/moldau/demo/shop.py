@@ -44,7 +44,7 @@ def make_app(bootstrap: str, stock: Path) -> App:
         transactional=True,
         to="bills",
         workers=16,
-        retry=Retry(now=1, backoff="10ms", later=["1s"]),
+        retry=Retry(now=1, backoff="10ms", later=["1s"], by="relay"),
         dead_letter=True,
     )
     async def bill(order: Order, message: Message) -> Bill:

@@ -367,13 +367,14 @@ class App:
             await maker.ensure_all(wanted)
         by_name: dict[str, Group] = {}
         transactional = {spec.group for spec in self.specs if spec.options.transactional}
+        relayed = {spec.group for spec in self.specs if spec.options.retry.by == "relay"}
         for spec in self.specs:
             group = by_name.get(spec.group)
             if group is None:
                 settings = GroupSettings(
                     spec.group,
                     self._consumer_settings(base, spec.group)
-                    | ({"isolation.level": "read_committed"} if spec.group in transactional else {}),
+                    | ({"isolation.level": "read_committed"} if spec.group in transactional | relayed else {}),
                     self.reset,
                     self._commit_ms,
                     self._revoke_ms,
@@ -381,7 +382,9 @@ class App:
                     is_transactional=spec.group in transactional,
                     transaction_step=self.transaction_step,
                 )
-                group = by_name[spec.group] = Group(settings, self.time, self._producer, maker, self._hooks, self.fail)
+                group = by_name[spec.group] = Group(
+                    settings, self.time, self._producer, maker, lambda: self.delays, self._hooks, self.fail
+                )
                 self.groups.append(group)
             note = tracer.consumed if tracer is not None else None
             group.add(HandlerRuntime(spec, self._dispatch(spec), group.surroundings(self.registry, note)))

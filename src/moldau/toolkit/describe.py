@@ -32,7 +32,7 @@ def _handler(app: App, spec: HandlerSpec, runtime: HandlerRuntime | None) -> dic
         "workers": options.workers,
         "order": options.order,
         "commit": options.commit,
-        "retry": {"now": options.retry.now, "later_ms": list(options.retry.later_ms)},
+        "retry": {"now": options.retry.now, "later_ms": list(options.retry.later_ms), "by": options.retry.by},
         "dead_letter": options.dead_letter,
         "to": options.to,
     }

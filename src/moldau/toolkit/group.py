@@ -35,6 +35,7 @@ from moldau.toolkit.consumer_events import (
     Trouble,
 )
 from moldau.toolkit.consuming import ConsumerThread
+from moldau.toolkit.delays.retries import order_retry
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.group_settings import GroupSettings, Hook, Hooks
 from moldau.toolkit.last_commit import commit_last
@@ -49,6 +50,8 @@ from moldau.toolkit.transactional import Transactions, TransactionThread, collec
 from moldau.toolkit.verdicts import Surroundings
 
 if TYPE_CHECKING:
+    from moldau.toolkit.delays.retries import Later
+    from moldau.toolkit.delays.sending import Delays
     from moldau.toolkit.topics import TopicMaker
 
 log = logging.getLogger("moldau.toolkit")
@@ -65,6 +68,7 @@ class Group:
         time: Time,
         producer: Producer,
         topics: TopicMaker,
+        delays: Callable[[], Delays],
         hooks: Hooks,
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -73,6 +77,7 @@ class Group:
         self._time = time
         self._producer = producer
         self._topics = topics
+        self._delays = delays
         self._hooks = hooks
         self._fail = fail
         self._loop = asyncio.get_running_loop()
@@ -444,7 +449,12 @@ class Group:
     # Sending on what failed.
 
     async def _hand_over(
-        self, entry: Entry, topic: str, like: str, build: Callable[[bool], Sequence[letters.Header]]
+        self,
+        entry: Entry,
+        topic: str,
+        like: str,
+        build: Callable[[bool], Sequence[letters.Header]],
+        later: Later | None,
     ) -> bool:
         """Until the cluster has it. False: the partition is not ours any more, or the app fails because of it."""
         brief = False
@@ -453,6 +463,8 @@ class Group:
                 if await self._topics.ensure(topic, like):
                     self._thread.ask(lambda _: self._thread.look_again())
                 record = Record(topic, entry.raw.value(), entry.key, build(brief))
+                if later is not None:
+                    record = await order_retry(self._delays(), later, record)
                 if self._transactions is not None and collecting.get() is not None:
                     self._transactions.outputs.put(entry, [record])  # instead of what it sent before it failed
                 else:
@@ -460,6 +472,9 @@ class Group:
             except SendFailed as error:
                 if error.is_too_large and not brief:
                     brief = True
+                    continue
+                if error.is_too_large and later is not None:
+                    later = None  # too large for the delays: it waits in its retry topic
                     continue
                 if not error.is_retriable:
                     failure = HandlerFailed(

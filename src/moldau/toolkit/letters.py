@@ -102,13 +102,21 @@ def foreign(headers: Sequence[Header]) -> list[Header]:
 
 
 def for_retry(
-    headers: Sequence[Header], origin: Origin, group: str, error: BaseException, attempts: int, due_ms: int
+    headers: Sequence[Header],
+    origin: Origin,
+    group: str,
+    error: BaseException,
+    attempts: int,
+    due_ms: int,
+    *,
+    brief: bool = False,
 ) -> list[Header]:
-    """The headers of a record on its way to a retry topic, for its delivery number `attempts`."""
+    """The headers of a record on its way to a retry topic, for its delivery number `attempts`. `brief` leaves out what
+    may be long."""
     return [
         *foreign(headers),
         *_origin_headers(_RETRY, origin),
-        *_exception_headers(_RETRY, error),
+        *_exception_headers(_RETRY, error, brief=brief),
         (GROUP, group.encode()),
         (ATTEMPTS, struct.pack(">i", attempts)),
         (BACKOFF_TIMESTAMP, _number(due_ms)),

@@ -22,6 +22,9 @@ class Retry:
 
     `later` goes through retry topics (`orders-retry-0`, …), and the key's order is given up for the failed record.
     With `keep_order` it waits in this process instead, and its key (or partition) waits behind it.
+
+    `by` says who waits for `later`: the app, at the head of the retry topic; or a relay (`moldau relay`), which has it
+    among the delayed messages and puts it into the retry topic when it is due.
     """
 
     now: int = 3
@@ -30,12 +33,17 @@ class Retry:
     backoff_max: Duration = "10s"
     keep_order: bool = False
     never: tuple[type[BaseException], ...] = ()  # exceptions that go to the dead letters at once
+    by: Literal["app", "relay"] = "app"
 
     def __post_init__(self) -> None:
         if self.now < 0:
             raise SetupError(f"Retry(now={self.now}): give 0 or more")
         for delay in (*self.later, self.backoff, self.backoff_max):
             milliseconds(delay)
+        if self.by not in ("app", "relay"):
+            raise SetupError(f'Retry(by={self.by!r}): "app" or "relay"')
+        if self.by == "relay" and (self.keep_order or not self.later):
+            raise SetupError('Retry(by="relay") is for what goes to retry topics: give later=, and no keep_order=')
 
     @property
     def later_ms(self) -> tuple[int, ...]:

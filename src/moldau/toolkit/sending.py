@@ -254,6 +254,11 @@ class Producer:
         """The settings of its client."""
         return dict(self._config)
 
+    @property
+    def is_by_key(self) -> bool:
+        """Whether the key alone decides about the partition, as Java's clients have it."""
+        return self._partitioner is None and self._config["partitioner"] == "murmur2_random"
+
     # Sending.
 
     def send(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from moldau.toolkit import letters
+from moldau.toolkit.delays.retries import Later, retry_id
 from moldau.toolkit.errors import CircuitOpen, HandlerFailed, Undecodable
 from moldau.toolkit.message import Message
 from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after_failure
@@ -29,8 +30,9 @@ log = logging.getLogger("moldau.toolkit")
 NEVER = float("inf")  # an entry that stays as it is, because the app stops or the partition is gone
 
 
-HandOver = Callable[[Entry, str, str, Callable[[bool], Sequence[letters.Header]]], Awaitable[bool]]
-"""Send an entry on as it came, to a topic made like another one, with headers built brief or not. False: not done."""
+HandOver = Callable[[Entry, str, str, Callable[[bool], Sequence[letters.Header]], Later | None], Awaitable[bool]]
+"""Send an entry on as it came, to a topic made like another one, with headers built brief or not; now, or by a relay.
+False: not done."""
 
 
 @dataclass(slots=True)
@@ -100,10 +102,12 @@ class Verdicts:
         attempts = message.attempt
         headers = message.headers
 
-        def build(_brief: bool) -> Sequence[letters.Header]:
-            return letters.for_retry(headers, origin, self._around.group, error, attempts, due)
+        def build(brief: bool) -> Sequence[letters.Header]:
+            return letters.for_retry(headers, origin, self._around.group, error, attempts, due, brief=brief)
 
-        if not await self._around.hand_over(entry, topic, origin.topic, build):
+        is_relayed = self._options.retry.by == "relay"
+        later = Later(retry_id(self._around.group, origin, level), due) if is_relayed else None
+        if not await self._around.hand_over(entry, topic, origin.topic, build, later):
             return NEVER
         self._counts.retried += 1
         self._note("retried", message, {"to": topic, "after_ms": delay_ms, "error": repr(error)[:500]})
@@ -144,7 +148,7 @@ class Verdicts:
         def build(brief: bool) -> Sequence[letters.Header]:
             return letters.for_dead_letter(headers, origin, self._around.group, error, attempts, brief=brief)
 
-        if not await self._around.hand_over(entry, topic, origin.topic, build):
+        if not await self._around.hand_over(entry, topic, origin.topic, build, None):
             return NEVER
         self._counts.dead += 1
         self._note("dead-lettered", message, {"to": topic, "error": repr(error)[:500]})

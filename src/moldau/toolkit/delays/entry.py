@@ -29,6 +29,7 @@ class Delayed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     partition: int | None = None
     cron: str | None = None
     zone: str = "UTC"
+    is_retry: bool = False  # delivered with its headers as they are
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,6 +53,8 @@ def decode(data: bytes) -> Delayed:
 
 def delivered_headers(id_: bytes, delayed: Delayed) -> list[Header]:
     """The headers it is delivered with: the sender's, its id, and when it was due."""
+    if delayed.is_retry:
+        return delayed.headers
     if delayed.cron is None:
         own: list[Header] = [*delayed.headers]
         if not any(name == ID for name, _ in own):

@@ -75,6 +75,7 @@ class DelayCounts:
     dead: int = 0
     refused: int = 0
     late_ms_max: int = 0
+    retries: int = 0  # of what was delivered
 
     def add(self, other: DelayCounts) -> None:
         self.scheduled += other.scheduled
@@ -83,6 +84,7 @@ class DelayCounts:
         self.dead += other.dead
         self.refused += other.refused
         self.late_ms_max = max(self.late_ms_max, other.late_ms_max)
+        self.retries += other.retries
 
 
 class PartitionWorker:
@@ -342,11 +344,12 @@ class PartitionWorker:
         self._shard.carry_out(step.writes)
         self._at(f"{kind} applied")
         self._is_careful = False
-        self._undeliverable.clear()
+        undeliverable, self._undeliverable = self._undeliverable, {}
         self._suspects.clear()
         late = max((now_ms - delayed.due_ms for _, delayed in step.deliveries), default=0)
         delivered = len(step.deliveries) - dead
-        self.counts.add(DelayCounts(step.scheduled, step.cancelled, delivered, dead, step.refused, late))
+        retries = sum(each.is_retry and id_ not in undeliverable for id_, each in step.deliveries)
+        self.counts.add(DelayCounts(step.scheduled, step.cancelled, delivered, dead, step.refused, late, retries))
 
     def _abort(self, error: KafkaException | _Undeliverable, failed: dict[bytes, KafkaError]) -> None:
         """Undo the step, so that it is made again; raises if that is not possible."""

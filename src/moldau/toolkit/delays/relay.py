@@ -125,6 +125,7 @@ class DelayRelay:
             "scheduled": counts.scheduled,
             "cancelled": counts.cancelled,
             "delivered": counts.delivered,
+            "retries": counts.retries,
             "dead": counts.dead,
             "refused": counts.refused,
             "late_ms_max": counts.late_ms_max,

@@ -21,6 +21,7 @@ from moldau.toolkit.delays.entry import Delayed
 from moldau.toolkit.delays.topics import DELAYS, PARTITIONS, DelayTopics, make_topics
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError
+from moldau.toolkit.partitioners import by_key
 from moldau.toolkit.sending import Delivery, Header, Producer, Record
 
 
@@ -83,12 +84,22 @@ class Delays:
         """
         return self._command(_checked(id), None)
 
-    def _command(self, id_: str, data: bytes | None) -> Delivery:
+    def make_topics(self) -> None:
+        """Have the topics; blocks the first time."""
         if not self.was_used:
-            make_topics(self._producer.client_config, self.topics, self.partitions)
+            self.partitions = make_topics(self._producer.client_config, self.topics, self.partitions)
             self.was_used = True
+
+    def command(self, id_: str, data: bytes | None) -> Record:
+        """What asks the relay for it; the topics are there."""
         name = id_.encode()
-        return self._send_record(Record(self.topics.commands, data, name, [(letters.ID, name)]))
+        # An id belongs to its partition, wherever the app would send others of that key.
+        partition = None if self._producer.is_by_key else by_key(self.topics.commands, name, self.partitions)
+        return Record(self.topics.commands, data, name, [(letters.ID, name)], partition)
+
+    def _command(self, id_: str, data: bytes | None) -> Delivery:
+        self.make_topics()
+        return self._send_record(self.command(id_, data))
 
 
 def _at_ms(at: datetime | int | None) -> int:
