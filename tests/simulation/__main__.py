@@ -56,7 +56,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--trouble", type=float, default=20.0, help="virtual seconds of trouble per seed")
+    parser.add_argument("--trouble", type=float, default=10.0, help="virtual seconds of trouble per seed")
+    parser.add_argument(
+        "--pace", type=float, default=0.5, help="how long troubles last; timeouts too (1: three seconds)"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long, with what was played")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--story", action="store_true", help="print what happened")
@@ -68,7 +71,7 @@ def main() -> int:
         _warm_up()
         return _try_variants(given.named, given.workers)
     seeds = range(given.first, given.first + given.seeds)
-    jobs = [(seed, plan_of(seed, nodes=given.nodes, trouble_s=given.trouble)) for seed in seeds]
+    jobs = [(seed, plan_of(seed, nodes=given.nodes, trouble_s=given.trouble, pace=given.pace)) for seed in seeds]
     started = time.monotonic()
     _warm_up()
     failed: list[Verdict] = []

@@ -51,8 +51,9 @@ def _is_promised(disk: SimDisk, path: str, position: int) -> bool:
 
 
 class DiskTrouble:
-    def __init__(self, world: World, counts: Counter[str]) -> None:
+    def __init__(self, world: World, counts: Counter[str], pace: float = 1.0) -> None:
         self._world = world
+        self._pace = pace
         self._random = world.random
         self._counts = counts
 
@@ -79,7 +80,7 @@ class DiskTrouble:
         return self._world.dirs[1 + self._random.below(len(self._world.dirs) - 1)]
 
     async def _for_a_while(self, most_s: float = 5.0) -> None:
-        await asyncio.sleep(0.05 + self._random.fraction() * most_s)
+        await asyncio.sleep(0.05 + self._random.fraction() * most_s * self._pace)
 
     async def _end(self, node: SimNode) -> None:
         if self._random.below(2):

@@ -30,10 +30,18 @@ class Faults:
     """One trouble after the other, sometimes several at once."""
 
     def __init__(
-        self, world: World, *, kinds: list[str] | None = None, power: bool = True, flushes: bool = False
+        self,
+        world: World,
+        *,
+        kinds: list[str] | None = None,
+        power: bool = True,
+        flushes: bool = False,
+        pace: float = 1.0,
     ) -> None:
-        """`flushes`: whatever is acknowledged was flushed, so all machines may lose power at once."""
+        """`flushes`: whatever is acknowledged was flushed, so all machines may lose power at once. `pace`: how long
+        troubles last, and the pauses between them."""
         self._world = world
+        self._pace = pace
         self._random = world.random
         self._admin = world.client("operator")
         self._topics = 0
@@ -64,7 +72,7 @@ class Faults:
                 "replica move": self._replica_move,
                 "replica moves": self._replica_move,
             }
-        self.disks = DiskTrouble(world, self.counts)
+        self.disks = DiskTrouble(world, self.counts, pace)
         every |= self.disks.kinds() | {"append failures": self._append_failures}
         if flushes:
             every["blackout"] = self._blackout
@@ -99,7 +107,7 @@ class Faults:
         end = loop.time() + seconds
         running: list[asyncio.Task[None]] = []
         while loop.time() < end:
-            await asyncio.sleep(self._random.fraction() * 1.5)
+            await asyncio.sleep(self._random.fraction() * 1.5 * self._pace)
             kind, cause = self._kinds[self._random.below(len(self._kinds))]
             if kind in _UNCLEAN and len(self._world.nodes) > 1 and not self._world.is_whole():
                 continue
@@ -126,7 +134,7 @@ class Faults:
                 node.start()
 
     def _seconds(self, most: float) -> float:
-        return 0.05 + self._random.fraction() * most
+        return 0.05 + self._random.fraction() * most * self._pace
 
     async def _down_for_a_while(self, node: SimNode) -> None:
         await asyncio.sleep(self._seconds(5.0))

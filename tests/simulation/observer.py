@@ -9,6 +9,8 @@ from typing import TypeVar
 from moldau.broker.quorum.quorum import MetadataQuorum
 from moldau.broker.replicas.partition import Partition as Replica
 from moldau.controller.image import ClusterImage, PartitionImage
+from moldau.log.errors import CorruptRecord
+from moldau.log.partition_log import PartitionLog
 from moldau.raft import VoterSet
 from moldau.records import CorruptBatch, check_crc, iter_batches
 from tests.simulation.housekeeping import AGAIN, LOOSE
@@ -250,21 +252,13 @@ class Observer:
                 log = partition.log
                 if log.config.compact or partition.topic == AGAIN:
                     continue  # each replica is cleaned at its own time; they are compared by reading them
-                data = bytearray()
-                offset = log.log_start_offset
-                while offset < log.high_watermark:
-                    region = log.read(offset, 1 << 20).region
-                    if region is None:
-                        break
-                    piece = region.read()
-                    data += piece
-                    offset = _end_of(piece)
-                if _is_damaged(data):
+                data = _content_of(log)
+                if data is None:
                     if not each.disk.is_rotten:
                         self._world.history.violated("what was written is read", f"{partition!r} on {each.host}")
                     continue  # by bit rot that nobody has read yet: its checksum tells
                 key = (partition.topic, partition.index)
-                contents.setdefault(key, []).append((each.node_id, log.high_watermark, bytes(data)))
+                contents.setdefault(key, []).append((each.node_id, log.high_watermark, data))
         for key, replicas in contents.items():
             shortest = min(len(data) for _, _, data in replicas)
             if len({data[:shortest] for _, _, data in replicas}) > 1:
@@ -285,14 +279,28 @@ def durable_end(disk: SimDisk) -> int:
     return end
 
 
+def _content_of(log: PartitionLog) -> bytes | None:
+    """Up to the high watermark; None if something of it is damaged."""
+    data = bytearray()
+    offset = log.log_start_offset
+    try:
+        while offset < log.high_watermark:
+            region = log.read(offset, 1 << 20).region
+            if region is None:
+                break
+            piece = region.read()
+            data += piece
+            offset = _end_of(piece)
+        return None if _is_damaged(data) else bytes(data)
+    except (CorruptBatch, CorruptRecord):  # the log itself says so, or the batches in it cannot be told apart
+        return None
+
+
 def _is_damaged(data: bytearray) -> bool:
     end = 0
-    try:
-        for position, header in iter_batches(data):
-            check_crc(data, position, header)
-            end = position + header.size_bytes
-    except CorruptBatch:
-        return True
+    for position, header in iter_batches(data):
+        check_crc(data, position, header)
+        end = position + header.size_bytes
     return end < len(data)  # its length says more than there is
 
 

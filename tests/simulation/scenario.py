@@ -43,7 +43,7 @@ from tests.simulation.rack_reader import read_in_rack
 from tests.simulation.read_order import CommittedReader
 from tests.simulation.scribe import Scribe
 from tests.simulation.witness import VoteWitness
-from tests.simulation.world import World, rack_of
+from tests.simulation.world import TIMEOUT_MS, World, rack_of
 
 # Virtual seconds: after the trouble has ended, everything works again within this time.
 CATCH_UP_S = 90.0
@@ -75,6 +75,8 @@ class Plan:
     bystanders: bool = False  # whom the trouble must not concern: see `bystander`
     kinds: tuple[str, ...] = ()
     power: bool = True
+    # Below 1, troubles are shorter and follow one another sooner, and so do the nodes' timeouts.
+    pace: float = 1.0
     # Of every node, on top of the world's own.
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -95,14 +97,14 @@ QUICK_ELECTIONS = (
 _RARITIES = 1 << 40  # seeds of what each world has beside its kind
 
 
-def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 20.0) -> Plan:
+def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 10.0, pace: float = 0.5) -> Plan:
     """Worlds of three kinds, by turns: fixed voters; members that come and go; elections without end. Beside that, each
     may have something rare."""
     random = SeededRandom(_RARITIES + seed)
     if random.below(16) == 0:
-        return Plan(nodes=nodes, trouble_s=trouble_s / 2, bystanders=True, kinds=("append failures",))
+        return Plan(nodes=nodes, trouble_s=trouble_s / 2, pace=pace, bystanders=True, kinds=("append failures",))
     plan = _kind_of(seed, nodes=nodes, trouble_s=trouble_s)
-    plan = replace(plan, quiet=not random.below(3), flushes=not random.below(5))
+    plan = replace(plan, pace=pace, quiet=not random.below(3), flushes=not random.below(5))
     if plan.housekeeping:
         plan = replace(plan, broad=not random.below(4))
     elif nodes > 1:
@@ -140,6 +142,12 @@ class Verdict:
     errors: Counter[str] = field(default_factory=Counter)
 
 
+def _timeouts(pace: float) -> dict[str, str]:
+    """How long nodes wait before they give somebody up."""
+    names = ("broker.session.timeout.ms", "replica.lag.time.max.ms")
+    return {name: str(round(TIMEOUT_MS * pace)) for name in names if pace < 1}
+
+
 def _values(name: str) -> Iterator[bytes]:
     return (f"{name}-{number}".encode() for number in count())
 
@@ -147,7 +155,7 @@ def _values(name: str) -> Iterator[bytes]:
 class _Run:
     def __init__(self, seed: int, plan: Plan) -> None:
         self.plan = plan
-        settings = dict(SETTINGS if plan.housekeeping else ()) | dict(plan.settings)
+        settings = dict(SETTINGS if plan.housekeeping else ()) | _timeouts(plan.pace) | dict(plan.settings)
         if plan.flushes:
             settings["log.flush.interval.messages"] = "1"
         self.world = World(
@@ -160,7 +168,9 @@ class _Run:
             racks=plan.racks,
         )
         power = plan.power and (plan.nodes > 1 or plan.flushes)
-        self.faults = Faults(self.world, kinds=list(plan.kinds) or None, power=power, flushes=plan.flushes)
+        self.faults = Faults(
+            self.world, kinds=list(plan.kinds) or None, power=power, flushes=plan.flushes, pace=plan.pace
+        )
         self.observer = Observer(self.world)
         self.votes = VoteWitness(
             self.world.fabric,

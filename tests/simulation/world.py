@@ -39,6 +39,7 @@ from tests.support.sim_disk import SimDisk
 
 _OFFSETS = "__consumer_offsets"
 CLIENT_PORT, CONTROLLER_PORT = 9092, 9093
+TIMEOUT_MS = 3000  # after which a broker or a replica is given up
 _SMALL = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -55,9 +56,9 @@ _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _CLUSTER = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": str(TIMEOUT_MS),
     "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "3000",
+    "replica.lag.time.max.ms": str(TIMEOUT_MS),
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "200",
     "offsets.topic.replication.factor": "3",
