@@ -64,6 +64,13 @@ def test_every_command_is_there_and_explains_itself(nowhere: Command) -> None:
                     assert getattr(each, "help", None) or each.name == "help", (name, sub.name, each.name)
 
 
+def test_help_names_no_types_of_python(nowhere: Command) -> None:
+    for asked in (["--help"], ["cluster", "-h"], ["produce", "--help"], ["user", "add", "-h"]):
+        helped = nowhere.ok(*asked).out
+        assert "--help" in helped and "-h" in helped
+        assert not [word for word in ("<bool>", "<int", "<float") if word in helped]
+
+
 def test_help_and_completion_load_little() -> None:
     program = (
         "import sys\nfrom moldau import cli\ncli.run(['--help'])\n"

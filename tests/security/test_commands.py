@@ -47,12 +47,13 @@ def test_a_cluster_with_certificates_and_users(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("ready ")
-            use = ("-c", str(client), "-b", f"127.0.0.1:{port}")
+            use = ("--config", str(client), "-b", f"127.0.0.1:{port}")
             moldau("user", "add", "alice", "--password-stdin", *use, text="alice-secret\n")
-            listed = moldau("user", "list", *use)
-            assert "alice\tSCRAM-SHA-512 (8192 iterations)" in listed
-            assert "root\tSCRAM-SHA-512 (4096 iterations)" in listed
+            listed = moldau("user", "list", "--json", *use)
+            assert {"user": "alice", "mechanism": "SCRAM-SHA-512", "iterations": 8192} in json.loads(listed)
+            assert {"user": "root", "mechanism": "SCRAM-SHA-512", "iterations": 4096} in json.loads(listed)
             moldau("user", "remove", "alice", *use)
+            assert "alice: there is no such user" in moldau("user", "remove", "alice", *use, status=4)
             assert "alice" not in moldau("user", "list", *use)
         finally:
             process.terminate()

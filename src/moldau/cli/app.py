@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 
 class Entry(NamedTuple):
@@ -75,6 +75,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 
+_HELP = ["--help", "-h"]
+_PLAIN = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+
 
 class LazyGroup(TyperGroup):
     """Finds a command by name and loads it then; who only lists them gets names and help from the table."""
@@ -97,6 +100,7 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        speak_plainly(self)
         with self._listing():
             super().format_help(ctx, formatter)
 
@@ -125,7 +129,21 @@ def load(name: str, entry: Entry) -> Any:
         alone = module.app
     found = typer.main.get_command(alone)
     found.name = name
+    speak_plainly(found)
     return found
+
+
+def speak_plainly(command: Any) -> None:
+    """In its help, a switch takes nothing, and a number is a NUMBER (not `<bool>`, `<int range>`)."""
+    for each in getattr(command, "commands", {}).values():
+        speak_plainly(each)
+    for parameter in command.get_params(typer.Context(command, help_option_names=_HELP)):
+        if not isinstance(parameter, TyperOption) or parameter.metavar is not None:
+            continue
+        if parameter.is_flag:
+            parameter.metavar = ""
+        else:
+            parameter.metavar = _PLAIN.get(parameter.type_descriptor.annotation)
 
 
 app = typer.Typer(
@@ -133,7 +151,7 @@ app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": _HELP},
 )
 
 

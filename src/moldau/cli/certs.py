@@ -10,7 +10,11 @@ import typer
 if TYPE_CHECKING:
     from moldau.security.certificates import Certified
 
-app = typer.Typer(help="Make certificates for trying things out: an authority, servers, clients.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make certificates for trying things out: an authority, servers, clients.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Folder = Annotated[Path, typer.Option("--dir", "-d", metavar="DIR", help="Where certificates are kept.")]
 Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="How long it is valid.")]

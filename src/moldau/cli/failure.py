@@ -60,6 +60,8 @@ def no_broker(bootstrap_servers: str, why: str = "") -> Explained:
 
 def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
     """What to tell about an exception of a client; None for one that is nobody's business but ours."""
+    if isinstance(error, TimeoutError):  # of a future: the client still tries
+        return no_broker(bootstrap_servers, "no answer in time")
     if "confluent_kafka" in sys.modules:
         from confluent_kafka import KafkaError, KafkaException
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from moldau.spark.pipelines.progress import QueryProgress
     from moldau.spark.pipelines.runner import Running
 
-app = typer.Typer(help="Run, check and watch data pipelines on Spark.", no_args_is_help=True)
+app = typer.Typer(help="Run, check and watch data pipelines on Spark.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
