@@ -67,7 +67,8 @@ def test_every_command_is_there_and_explains_itself(nowhere: Command) -> None:
 def test_help_names_no_types_of_python(nowhere: Command) -> None:
     for asked in (["--help"], ["cluster", "-h"], ["produce", "--help"], ["user", "add", "-h"]):
         helped = nowhere.ok(*asked).out
-        assert "--help" in helped and "-h" in helped
+        assert "--help" in helped
+        assert "-h" in helped
         assert not [word for word in ("<bool>", "<int", "<float") if word in helped]
 
 
