@@ -30,6 +30,7 @@ from moldau.broker.config import (
     validate_dynamic_change,
     validate_group_configs,
     validate_topic_configs,
+    with_dynamic_settings,
 )
 from moldau.broker.config.client_metrics import client_metrics_definitions
 from moldau.broker.config.definition import Definition, Scope
@@ -505,7 +506,7 @@ def test_descriptions_are_kafkas_field_by_field() -> None:
     ]
     for (scenario, (resource, name, configs)), kafka in zip(cases, ask(questions), strict=True):
         broker = load_broker_config(scenario["settings"])
-        broker = broker.with_dynamic(scenario.get("dynamic_default", {}), scenario.get("dynamic_broker", {}))
+        broker = with_dynamic_settings(broker, scenario.get("dynamic_default", {}), scenario.get("dynamic_broker", {}))
         ours = {entry.name: as_kafka_shows(entry) for entry in describe(resource, name, configs, broker)}
         theirs = {entry["name"]: entry for entry in kafka["ok"]}
         assert ours.keys() == theirs.keys()

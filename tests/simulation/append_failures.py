@@ -12,7 +12,7 @@ from unittest.mock import patch
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.replicas.partition import Partition
 from moldau.log.errors import RecordTooLarge, StorageError
-from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.origin import AppendOrigin
 from moldau.seams import Random
 from moldau.wire import ErrorCode
 

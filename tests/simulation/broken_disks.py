@@ -128,8 +128,8 @@ def answer_from_the_uncommitted_image() -> Iterator[None]:
 def tell_before_the_flush() -> Iterator[None]:
     """Where every record is to be flushed, those of coordinators are not."""
     from moldau.broker.replicas.partition import Partition
+    from moldau.log.origin import AppendOrigin
     from moldau.log.partition_log import PartitionLog
-    from moldau.log.producers.producer_state import AppendOrigin
 
     needs_flush = PartitionLog.__dict__["needs_flush"].fget
     append = Partition.append

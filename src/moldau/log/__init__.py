@@ -10,8 +10,8 @@ from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob
 from moldau.log.index.txn_index import AbortedTxn
 from moldau.log.jobs import Job
+from moldau.log.origin import AppendOrigin
 from moldau.log.partition_log import PartitionLog
-from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.recovery.recovery import RecoveryReport, open_log
 from moldau.log.results import ActiveProducer, Appended, ReadInfo
 from moldau.log.timestamps import FoundOffset

@@ -2,14 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from moldau.log.open_segments import OpenSegments
 from moldau.metrics.histogram import Histogram
 from moldau.seams import Clock, Disk, Random, RealDisk, SystemClock, SystemRandom
 
-if TYPE_CHECKING:
-    from moldau.log.partition_log import PartitionLog
+
+class TruncatedLog(Protocol):
+    """What those are told of a log who keep notes about it."""
+
+    log_end_offset: int
+
+    @property
+    def log_dir(self) -> str: ...
+
+    @property
+    def topic_partition(self) -> tuple[str, int]: ...
 
 
 def _ignore_failure(log_dir: str, error: OSError) -> None:
@@ -20,7 +29,7 @@ def _do_not_check() -> None:
     """What is held back is there for this."""
 
 
-def _ignore_truncation(log: "PartitionLog") -> None:
+def _ignore_truncation(log: TruncatedLog) -> None:
     """Without a manager there is no checkpoint to lower."""
 
 
@@ -38,9 +47,9 @@ class LogContext:
     on_failure: Callable[[str, OSError], None] = _ignore_failure
     # The log is about to be truncated below its recovery point, which must be lowered on disk first: after a crash,
     # records rewritten there would be taken for flushed ones.
-    before_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
+    before_truncation: Callable[[TruncatedLog], None] = _ignore_truncation
     # The log was truncated.
-    after_truncation: Callable[["PartitionLog"], None] = _ignore_truncation
+    after_truncation: Callable[[TruncatedLog], None] = _ignore_truncation
     # OSError if what comes next may find no descriptor left.
     check_descriptors: Callable[[], None] = field(init=False)
 

@@ -121,3 +121,9 @@ class Durability:
         self.flushed_offset = offset
         self.flush_from = min(self.flush_from, segments.holding(offset).base_offset)
         return True
+
+    def start_over(self, offset: int) -> None:
+        """Nothing of before is left, and the log goes on at `offset`."""
+        self.lowest_truncation = 0  # whatever `offset` is
+        self.flush_from = offset
+        self.flushed_offset = offset

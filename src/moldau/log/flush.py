@@ -4,14 +4,12 @@ A `FlushJob` notes on the loop what is to be flushed, does so in `run` on any th
 on the loop. Appends in the meantime are not counted; the next job has them.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from moldau.log.errors import OutOfDescriptors
+from moldau.log.context import LogContext
+from moldau.log.errors import OutOfDescriptors, StorageError
 from moldau.log.incarnation import Incarnation
 from moldau.seams.disk import is_shortage
-
-if TYPE_CHECKING:
-    from moldau.log.partition_log import PartitionLog
 
 
 class Changes:
@@ -48,12 +46,27 @@ class FlushTicket(NamedTuple):
     epochs: int
 
 
+class FlushableLog(Protocol):
+    """What of a `PartitionLog` a flush uses."""
+
+    context: LogContext
+
+    @property
+    def folder(self) -> str: ...
+
+    def fail(self, error: OSError) -> StorageError: ...
+
+    def begin_flush(self, *, everything: bool) -> FlushTicket: ...
+
+    def end_flush(self, ticket: FlushTicket) -> None: ...
+
+
 class FlushJob:
     """Make everything that is in the log now survive a power loss."""
 
     __slots__ = ("_clock", "_disk", "_ticket", "_took_ms", "error", "log")
 
-    def __init__(self, log: "PartitionLog", *, everything: bool = False) -> None:
+    def __init__(self, log: FlushableLog, *, everything: bool = False) -> None:
         self.log = log
         self._disk = log.context.disk
         self._clock = log.context.clock

@@ -32,6 +32,11 @@ class Incarnation:
     def end(self, why: str) -> None:
         self.ended = self.ended or why
 
+    def followed(self, why: str) -> "Incarnation":
+        """End this one; the one that comes after it."""
+        self.end(why)
+        return Incarnation()
+
     def check(self) -> None:
         if self.ended:
             raise IncarnationOver(f"the log {self.ended} meanwhile")

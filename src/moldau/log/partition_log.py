@@ -27,18 +27,19 @@ from moldau.log.incarnation import Incarnation
 from moldau.log.index.offset_index import MAX_RELATIVE_OFFSET
 from moldau.log.index.time_index import NO_TIMESTAMP
 from moldau.log.index.txn_index import AbortedTxn
+from moldau.log.origin import AppendOrigin
 from moldau.log.producers.admission import admit_data, admit_marker, note_batch, note_run
-from moldau.log.producers.producer_state import AppendOrigin, ProducerState
-from moldau.log.producers.replay import rebuild_producer_state
+from moldau.log.producers.producer_state import ProducerState
 from moldau.log.producers.snapshots import Snapshots
 from moldau.log.reading import Reader
 from moldau.log.results import Appended, ReadInfo
-from moldau.log.retention import deletable_segments
+from moldau.log.retention import raise_log_start, retain
 from moldau.log.rolling import must_roll
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.short_way import NOT_TAKEN, append_on_short_way
 from moldau.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from moldau.log.truncation import lower_recovery_point, start_over, truncate
 from moldau.log.validation import CheckedBatch, stamp_valid, validate_for_follower, validate_for_leader
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, as_header, pack_place
@@ -53,20 +54,20 @@ class PartitionLog:
         "_active",
         "_config",
         "_disk",
-        "_durability",
         "_failure",
-        "_high_watermark",
-        "_reader",
-        "_segments",
         "_untouched",
         "_wall_ms",
         "context",
+        "durability",
         "epochs",
+        "files",
+        "high_watermark",
         "incarnation",
         "log_end_offset",
         "log_start_offset",
         "partition",
         "producers",
+        "reader",
         "snapshots",
         "topic",
         "topic_id",
@@ -101,15 +102,15 @@ class PartitionLog:
         self.epochs = epochs
         self.producers = producers
         self.snapshots = snapshots
-        self._segments = Segments(context, folder, segments)
-        self._active = self._segments.active  # that of the last careful append: its short way may be open
+        self.files = Segments(context, folder, segments)
+        self._active = self.files.active  # that of the last careful append: its short way may be open
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self._high_watermark = log_start_offset
-        flush_from = self._segments.holding(recovery_point).base_offset
-        self._durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), names_durable=clean)
+        self.high_watermark = log_start_offset
+        flush_from = self.files.holding(recovery_point).base_offset
+        self.durability = Durability(recovery_point, flush_from, context.clock.wall_ms(), names_durable=clean)
         self._untouched = clean
-        self._reader = Reader(self._segments)
+        self.reader = Reader(self.files)
         self._failure: OSError | None = None
         self.incarnation = Incarnation()  # what jobs off the loop belong to
         self.uncleanable = ""  # why compaction leaves this log alone
@@ -128,15 +129,15 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._segments.active.close_short_way()
+        self.files.active.close_short_way()
 
     @property
     def folder(self) -> str:
-        return self._segments.folder
+        return self.files.folder
 
     @property
     def log_dir(self) -> str:
-        return self._segments.folder.rpartition("/")[0]
+        return self.files.folder.rpartition("/")[0]
 
     # -- failure
 
@@ -149,7 +150,7 @@ class PartitionLog:
         first = self._failure is None
         self._failure = self._failure or error
         self.incarnation.end("went offline")
-        self._segments.active.close_short_way()
+        self.files.active.close_short_way()
         if first:
             self.context.on_failure(self.log_dir, error)
         return StorageError(f"log dir {self.log_dir} failed ({error}): replace the disk or free space, then restart")
@@ -167,7 +168,7 @@ class PartitionLog:
         self._check_online()
         if self._untouched:
             self._untouched = False
-            self.log_end_offset = max(self.log_end_offset, self._segments.active.next_offset())
+            self.log_end_offset = max(self.log_end_offset, self.files.active.next_offset())
 
     def append_as_leader(
         self,
@@ -219,15 +220,15 @@ class PartitionLog:
                 if fields[5] & CONTROL_FLAG:
                     marker = admit_marker(self.producers, buffer, as_header(fields), transaction_version)
                 else:
-                    duplicate = admit_data(self.producers, self._segments.items, fields, origin)
+                    duplicate = admit_data(self.producers, self.files.items, fields, origin)
                     if duplicate is not None:  # the producer's time is told whatever the topic's timestamp type is
                         return duplicate.first_offset, duplicate.last_offset, duplicate.timestamp
                     if config.transaction_partition_verification_enable and fields[5] & TRANSACTIONAL_FLAG:
                         self.producers.check_verified(fields[9], fields[10], verification_guard)
-            segment = self._segments.active
+            segment = self.files.active
             if must_roll(segment, config, size, last_offset, max_timestamp, now_ms):
                 self.roll()
-                segment = self._segments.active
+                segment = self.files.active
             if leader_epoch != self.epochs.latest:
                 self.epochs.assign(leader_epoch, base_offset)
             pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
@@ -255,7 +256,7 @@ class PartitionLog:
         run: list[tuple[int, BatchHeader]] = []
         for position, header in batches:
             size = header.size_bytes + (position - run[0][0] if run else 0)
-            active = self._segments.active
+            active = self.files.active
             if must_roll(active, self.config, size, header.last_offset, header.max_timestamp, now_ms):
                 self._append_run(view, run)
                 run = []
@@ -270,7 +271,7 @@ class PartitionLog:
         for _, header in run:
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-        active = self._segments.active
+        active = self.files.active
         start, (last_position, last) = run[0][0], run[-1]
         active.append_run(
             view[start : last_position + last.size_bytes],
@@ -288,7 +289,7 @@ class PartitionLog:
         follower of a compacted leader meets a gap. So segments follow each other without holes, and recovery knows a
         hole for what it is: records that a crash took.
         """
-        former = self._segments.active
+        former = self.files.active
         offset = former.next_offset() if former.size else former.base_offset
         following = self.log_end_offset if first_offset is None else max(first_offset, self.log_end_offset)
         if following - offset > MAX_RELATIVE_OFFSET:
@@ -296,8 +297,8 @@ class PartitionLog:
         if offset == former.base_offset:
             return
         former.seal()
-        self._segments.add(offset, self.config)
-        self._durability.change_names()
+        self.files.add(offset, self.config)
+        self.durability.change_names()
         self.snapshots.take(self.producers, offset)
 
     # -- producers
@@ -336,19 +337,19 @@ class PartitionLog:
                 f"offset {offset} is not in {self.log_start_offset}..{end_offset} of {self.topic}-{self.partition}"
             )
         bound = end_offset if upper_bound_offset is None else min(upper_bound_offset, end_offset)
-        return self._reader.read(offset, max_bytes, bound, end_offset, min_one_batch=min_one_batch)
+        return self.reader.read(offset, max_bytes, bound, end_offset, min_one_batch=min_one_batch)
 
     @offline_on_error
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """ListOffsets by time: the first record at or after the log start that is at least this young."""
         self._check_online()
-        return find_by_timestamp(self._segments.items, timestamp, self.log_start_offset)
+        return find_by_timestamp(self.files.items, timestamp, self.log_start_offset)
 
     @offline_on_error
     def offset_of_max_timestamp(self) -> FoundOffset | None:
         """ListOffsets for the largest timestamp (-3): the first record that has it."""
         self._check_online()
-        return find_max_timestamp(self._segments.items)
+        return find_max_timestamp(self.files.items)
 
     def earliest(self) -> FoundOffset:
         """ListOffsets for the earliest offset (-2), and for the earliest local one (-4): nothing is tiered."""
@@ -363,14 +364,14 @@ class PartitionLog:
     def aborted_transactions(self, first_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         """For a read_committed fetch of [first_offset, upper_bound_offset): what the client must leave out."""
         self._check_online()
-        return self._segments.aborted_transactions(first_offset, upper_bound_offset)
+        return self.files.aborted_transactions(first_offset, upper_bound_offset)
 
     def aborted_within(self, info: ReadInfo, upper_bound_offset: int) -> list[AbortedTxn]:
         """The same for what a read gave. The list ends where the data does: else each of many small fetches over a
         log full of aborts would carry all of them."""
         if info.region is None:
             return []
-        end = self._segments.offsets_end_before(info, self.log_end_offset)
+        end = self.files.offsets_end_before(info, self.log_end_offset)
         return self.aborted_transactions(info.first_offset, min(upper_bound_offset, end))
 
     # -- offsets
@@ -378,33 +379,29 @@ class PartitionLog:
     @property
     def segments(self) -> list[Segment]:
         """Oldest first, the last one active. The list is never changed, only replaced."""
-        return self._segments.items
+        return self.files.items
 
     @property
     def active_segment(self) -> Segment:
-        return self._segments.active
+        return self.files.active
 
     def end_offset_of(self, segment: Segment) -> int:
         """Where the next segment begins, or the log ends."""
-        return self._segments.end_of(segment, self.log_end_offset)
+        return self.files.end_of(segment, self.log_end_offset)
 
     @property
     def grown_bytes(self) -> int:
         """See `Segments.grown_bytes`."""
-        return self._segments.grown_bytes
+        return self.files.grown_bytes
 
     @property
     def size_bytes(self) -> int:
-        return self._segments.size_bytes
-
-    @property
-    def high_watermark(self) -> int:
-        return self._high_watermark
+        return self.files.size_bytes
 
     def update_high_watermark(self, offset: int) -> int:
         """Set by replication; kept within the log. Decides transactions whose markers it passes."""
         offset = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self._high_watermark = offset
+        self.high_watermark = offset
         self.producers.on_high_watermark(offset)
         return offset
 
@@ -412,23 +409,23 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Consumers with read_committed stop here: the first undecided transaction, or the high watermark."""
         unstable = self.producers.first_unstable_offset
-        if unstable is None or unstable >= self._high_watermark:
-            return self._high_watermark
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
         return max(unstable, self.log_start_offset)
 
     @property
     def flushed_offset(self) -> int:
         """Records below survive a power loss."""
-        return self._durability.flushed_offset
+        return self.durability.flushed_offset
 
     @property
     def recovery_point(self) -> int:
         """What may be checkpointed: everything below needs no look after a crash, not even at its indexes."""
-        return self._durability.recovery_point(self._segments, self.log_end_offset)
+        return self.durability.recovery_point(self.files, self.log_end_offset)
 
     def take_truncation(self) -> int | None:
         """For who copies the log: the lowest offset to which it was truncated since the last call."""
-        lowest, self._durability.lowest_truncation = self._durability.lowest_truncation, None
+        lowest, self.durability.lowest_truncation = self.durability.lowest_truncation, None
         return lowest
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
@@ -440,7 +437,7 @@ class PartitionLog:
     def assign_epoch(self, leader_epoch: int) -> None:
         """A new leader notes where its epoch begins, before it has written anything."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
-        self._segments.active.close_short_way()
+        self.files.active.close_short_way()
 
     @offline_on_error
     def assign_topic_id(self, topic_id: bytes) -> None:
@@ -448,142 +445,74 @@ class PartitionLog:
             raise LogError(f"{self.folder} belongs to another topic of the same name: it was deleted and created anew")
         if self.topic_id is None:
             write_topic_id(self._disk, self.folder, topic_id)
-            self._durability.change_identity()
+            self.durability.change_identity()
             self.topic_id = topic_id
 
-    # -- truncate and delete
+    # -- shorten
 
     @offline_on_error
     def truncate_to(self, offset: int) -> bool:
         """Remove everything at or after `offset`; whether there was anything."""
         self._check_online()
-        if offset < 0:
-            raise ValueError(f"cannot truncate {self.folder} to {offset}")
-        if offset >= self.log_end_offset:
-            self.epochs.truncate_from_end(self.log_end_offset)
-            return False
-        if offset < self._segments.first_base_offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
-        if self.lower_recovery_point(offset):
-            self.context.before_truncation(self)
-        self._segments.truncate_from(offset, self.config, self.snapshots)
-        self._segments.active.truncate_to(offset)
-        self._set_bounds(offset, min(offset, self.log_start_offset))
-        self.epochs.truncate_from_end(offset)
-        self._reload_producers()
-        self.context.after_truncation(self)
-        return True
+        return truncate(self, offset)
 
     @offline_on_error
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Throw the whole log away; the next record gets `offset`."""
         self._check_online()
-        if self.lower_recovery_point(offset):
-            self.context.before_truncation(self)
-        self._segments.start_over(offset, self.config, self.snapshots)
-        self._durability.lowest_truncation = 0  # whatever `offset` is, nothing of before is left
-        self._durability.flush_from = offset
-        self._durability.flushed_offset = offset
-        self._set_bounds(offset, offset if log_start_offset is None else log_start_offset)
-        self.epochs.clear()
-        self._reload_producers()
-        self.context.after_truncation(self)
+        start_over(self, offset, offset if log_start_offset is None else log_start_offset)
 
     def lower_recovery_point(self, offset: int) -> bool:
-        """The first step of a truncation: jobs under way are for nothing from here on. Whether the checkpoint must be
-        lowered before the next step."""
-        self._begin_incarnation("was truncated")
-        return self._durability.truncate_at(offset, self._segments)
-
-    def _begin_incarnation(self, former: str) -> None:
-        self.incarnation.end(former)
-        self.incarnation = Incarnation()
-
-    def _set_bounds(self, log_end_offset: int, log_start_offset: int) -> None:
-        self._reader.forget()
-        self.log_end_offset = log_end_offset
-        self.log_start_offset = log_start_offset
-        self._high_watermark = max(min(self._high_watermark, log_end_offset), log_start_offset)
-
-    def _reload_producers(self) -> None:
-        rebuild_producer_state(
-            self.producers,
-            self.snapshots,
-            self._segments.items,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            now_ms=self._wall_ms(),
-            expiration_ms=self.config.producer_id_expiration_ms,
-        )
+        """See `truncation.lower_recovery_point`."""
+        return lower_recovery_point(self, offset)
 
     @offline_on_error
     def delete_records_before(self, offset: int) -> int:
         """DeleteRecords: move the log start offset up; files follow with the next retention. The new start."""
         self._check_online()
-        if offset > self._high_watermark or offset < 0:
-            raise OffsetOutOfRange(f"cannot delete up to {offset}: the high watermark is {self._high_watermark}")
-        self._raise_log_start(offset)
+        if offset > self.high_watermark or offset < 0:
+            raise OffsetOutOfRange(f"cannot delete up to {offset}: the high watermark is {self.high_watermark}")
+        raise_log_start(self, offset)
         return self.log_start_offset
-
-    def _raise_log_start(self, offset: int) -> None:
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
 
     @offline_on_error
     def apply_retention(self) -> int:
         """Remove whole segments that are too old, too many or before the log start; how many."""
         self._check_online()
-        count = deletable_segments(
-            self._segments.items,
-            self.config,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self._high_watermark,
-            log_end_offset=self.log_end_offset,
-            now_ms=self._wall_ms(),
-        )
-        if not count:
-            return 0
-        if count == len(self._segments.items):
-            self.roll()
-        self._raise_log_start(self._segments.items[count].base_offset)
-        self._segments.drop_oldest(count, self.config, self.snapshots)
-        self._durability.change_names()
-        return count
+        return retain(self, self._wall_ms())
 
     def take_removals(self) -> list[str]:
         """Files whose time has come: remove them off the loop (`disk.remove`), it may take long."""
-        return self._segments.take_removals(self._wall_ms())
+        return self.files.take_removals(self._wall_ms())
 
     @offline_on_error
     def replace_segments(self, former: list[Segment], cleaned: Segment) -> None:
         """The last step of a compaction; see `Segments.replace`."""
-        self._segments.replace(former, cleaned, self.config)
-        self._durability.change_names()
-        self._reader.forget()
+        self.files.replace(former, cleaned, self.config)
+        self.durability.change_names()
+        self.reader.forget()
 
     # -- flush and close
 
     @property
     def has_unflushed(self) -> bool:
-        durability = self._durability
+        durability = self.durability
         return (
             durability.flushed_offset < self.log_end_offset
-            or durability.flush_from < self._segments.active.base_offset
+            or durability.flush_from < self.files.active.base_offset
             or self.epochs.dirty
         )
 
     @property
     def needs_flush(self) -> bool:
         """Whether `flush.messages` demands a flush before the last append counts."""
-        return self.log_end_offset - self._durability.flushed_offset >= self._config.flush_messages
+        return self.log_end_offset - self.durability.flushed_offset >= self._config.flush_messages
 
     @property
     def flush_due(self) -> bool:
         """Whether `flush.ms` demands a flush."""
-        waited_ms = self._wall_ms() - self._durability.last_flush_ms
-        return waited_ms >= self.config.flush_ms and self._durability.flushed_offset < self.log_end_offset
+        waited_ms = self._wall_ms() - self.durability.last_flush_ms
+        return waited_ms >= self.config.flush_ms and self.durability.flushed_offset < self.log_end_offset
 
     def flush(self) -> None:
         """Flush now, on this thread. The broker rather runs a `FlushJob` off the loop."""
@@ -591,8 +520,8 @@ class PartitionLog:
 
     def begin_flush(self, *, everything: bool) -> FlushTicket:
         """For `FlushJob`."""
-        return self._durability.begin_flush(
-            self._segments,
+        return self.durability.begin_flush(
+            self.files,
             self.snapshots,
             self.epochs,
             self.log_end_offset,
@@ -601,7 +530,7 @@ class PartitionLog:
         )
 
     def end_flush(self, ticket: FlushTicket) -> None:
-        self._durability.end_flush(ticket, self.epochs, self._wall_ms())
+        self.durability.end_flush(ticket, self.epochs, self._wall_ms())
 
     def close(self) -> None:
         """Bring the files into the shape of a log at rest and flush them: the next start needs no recovery."""
@@ -614,28 +543,28 @@ class PartitionLog:
         """All of `close` but the flush, which is left to the caller if there is one to do."""
         job = None
         if self._failure is None:
-            self._begin_incarnation("was closed")  # the flush is the only job of the next one
+            self.incarnation = self.incarnation.followed("was closed")  # the flush is the only job of the next one
         if self._failure is None and not self._is_at_rest:
-            self._segments.active.seal()
+            self.files.active.seal()
             self.snapshots.take(self.producers, self.log_end_offset)
             job = FlushJob(self, everything=True)
-        self._segments.release()
+        self.files.release()
         return job
 
     @property
     def _is_at_rest(self) -> bool:
         """Whether nothing happened since the log was opened after a clean shutdown."""
-        return self._untouched and not self._durability.names_changed and not self.has_unflushed
+        return self._untouched and not self.durability.names_changed and not self.has_unflushed
 
     def release(self) -> None:
         """Let go of all files, leaving them as they are: somebody else will own them, or nobody."""
         self.incarnation.end("was let go")
-        self._segments.release()
+        self.files.release()
 
     def join(self, context: LogContext) -> None:
         """Change over to another context, made for the thread that shall own the log from now on."""
         self.context = context
-        self._segments.join(context)
+        self.files.join(context)
 
     @offline_on_error
     def take_place_of(self, log: "PartitionLog") -> None:
@@ -652,11 +581,11 @@ class PartitionLog:
         self.producers = log.producers
         self.snapshots.forget(self.log_end_offset)
         self.snapshots.take(self.producers, self.log_end_offset)
-        self._high_watermark = log.high_watermark
+        self.high_watermark = log.high_watermark
         self.flush()
 
     def moved(self, folder: str) -> None:
         """The folder was renamed."""
         self.epochs.moved(folder)
         self.snapshots.moved(folder)
-        self._segments.moved(folder)
+        self.files.moved(folder)

@@ -1,9 +1,60 @@
-"""Which segments have outlived the topic's retention: whole ones, oldest first, none above the high watermark."""
+"""Shortening a log at its start: which segments have outlived the topic's retention, and how they go.
+
+Whole segments, oldest first, none above the high watermark. The log start offset may lie inside of one.
+"""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from moldau.log.config import LogConfig
+from moldau.log.durability import Durability
+from moldau.log.epoch_cache import EpochCache
+from moldau.log.producers.snapshots import Snapshots
 from moldau.log.segment import Segment
+from moldau.log.segments import Segments
+
+
+class RetainedLog(Protocol):
+    """What of a `PartitionLog` its retention touches."""
+
+    durability: Durability
+    epochs: EpochCache
+    files: Segments
+    high_watermark: int
+    log_end_offset: int
+    log_start_offset: int
+    snapshots: Snapshots
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    def roll(self) -> None: ...
+
+
+def retain(log: RetainedLog, now_ms: int) -> int:
+    """Remove the segments that may go; how many."""
+    count = deletable_segments(
+        log.files.items,
+        log.config,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        log_end_offset=log.log_end_offset,
+        now_ms=now_ms,
+    )
+    if not count:
+        return 0
+    if count == len(log.files.items):
+        log.roll()
+    raise_log_start(log, log.files.items[count].base_offset)
+    log.files.drop_oldest(count, log.config, log.snapshots)
+    log.durability.change_names()
+    return count
+
+
+def raise_log_start(log: RetainedLog, offset: int) -> None:
+    if offset > log.log_start_offset:
+        log.log_start_offset = offset
+        log.epochs.truncate_from_start(offset)
 
 
 def deletable_segments(

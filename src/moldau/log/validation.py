@@ -25,7 +25,7 @@ from moldau.log.errors import (
     UnexpectedAppendOffset,
     UnsupportedCompressionType,
 )
-from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.origin import AppendOrigin
 from moldau.records import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,

@@ -23,6 +23,7 @@ from moldau.broker.config import (
     usable_dynamic_settings,
     validate_dynamic_change,
     validate_resource,
+    with_dynamic_settings,
 )
 from moldau.broker.config.rules import TableRules
 from moldau.controller.image import ClusterImage
@@ -164,16 +165,16 @@ def test_a_dynamic_change_gives_the_config_that_follows() -> None:
 
 def test_a_dynamic_change_counts_over_a_stronger_synonym_in_the_file() -> None:
     config = load_broker_config({"log.roll.ms": "5", "log.flush.scheduler.interval.ms": "6"})
-    changed = config.with_dynamic({"log.roll.ms": "7", "log.flush.interval.ms": "8"}, {})
+    changed = with_dynamic_settings(config, {"log.roll.ms": "7", "log.flush.interval.ms": "8"}, {})
     assert (changed.topic_defaults["segment.ms"], changed.topic_defaults["flush.ms"]) == (7, 8)
-    assert changed.with_dynamic({}, {}).topic_defaults["segment.ms"] == 5
+    assert with_dynamic_settings(changed, {}, {}).topic_defaults["segment.ms"] == 5
 
 
 def test_an_assignment_interval_is_refused_when_asked_for_but_clamped_when_found() -> None:
     settings = {"group.consumer.assignment.interval.ms": "20000"}
     with pytest.raises(InvalidConfig, match=r"at most group\.consumer\.max\.assignment\.interval\.ms \(15000\)"):
         validate_dynamic_change(BROKER, settings, per_broker=False)
-    assert BROKER.with_dynamic(settings, {}).get_int("group.consumer.assignment.interval.ms") == 15_000
+    assert with_dynamic_settings(BROKER, settings, {}).get_int("group.consumer.assignment.interval.ms") == 15_000
 
 
 def test_stored_settings_that_no_longer_work_are_left_out_and_reported() -> None:
@@ -201,7 +202,7 @@ def entry_of(entries: list[ConfigEntry], name: str) -> ConfigEntry:
 
 def layered() -> BrokerConfig:
     config = load_broker_config({"compression.type": "gzip", "ssl.key.password": "hush", "super.users": "User:a"})
-    return config.with_dynamic({"compression.type": "lz4"}, {"compression.type": "zstd"})
+    return with_dynamic_settings(config, {"compression.type": "lz4"}, {"compression.type": "zstd"})
 
 
 def test_a_description_lists_every_layer_strongest_first() -> None:

@@ -14,6 +14,7 @@ from moldau.broker.config import (
     validate_client_metrics_configs,
     validate_group_configs,
     validate_topic_configs,
+    with_dynamic_settings,
 )
 from moldau.log.config import CompressionType, LogConfig, TimestampType
 
@@ -69,8 +70,8 @@ def test_what_a_topic_does_not_say_the_broker_says() -> None:
 def test_the_order_of_resolution_is_topic_broker_cluster_file_default() -> None:
     key, synonym = "retention.ms", "log.retention.ms"
     static = load_broker_config({synonym: "1"})
-    cluster = static.with_dynamic({synonym: "2"}, {})
-    own = static.with_dynamic({synonym: "2"}, {synonym: "3"})
+    cluster = with_dynamic_settings(static, {synonym: "2"}, {})
+    own = with_dynamic_settings(static, {synonym: "2"}, {synonym: "3"})
     assert topic_values({key: "4"}, own)[key] == 4
     assert topic_values({}, own)[key] == 3
     assert topic_values({}, cluster)[key] == 2
@@ -80,7 +81,7 @@ def test_the_order_of_resolution_is_topic_broker_cluster_file_default() -> None:
 
 def test_topics_set_up_alike_share_their_settings() -> None:
     assert topic_settings_for({"retention.ms": "5"}, BROKER) is topic_settings_for({"retention.ms": "5"}, BROKER)
-    assert topic_settings_for({}, BROKER) is not topic_settings_for({}, BROKER.with_dynamic({}, {}))
+    assert topic_settings_for({}, BROKER) is not topic_settings_for({}, with_dynamic_settings(BROKER, {}, {}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from moldau.broker.config.alter import (
     replace_all,
     validate_resource,
 )
-from moldau.broker.config.broker import BrokerConfig, Voter, load_broker_config, standalone_settings
+from moldau.broker.config.broker import BrokerConfig, Voter
 from moldau.broker.config.client_metrics import (
     client_metrics_values,
     parse_match,
@@ -32,6 +32,7 @@ from moldau.broker.config.dynamic import usable_dynamic_settings, validate_dynam
 from moldau.broker.config.endpoints import Endpoint
 from moldau.broker.config.errors import InvalidConfig
 from moldau.broker.config.group import group_values, validate_group_configs
+from moldau.broker.config.loading import load_broker_config, standalone_settings, with_dynamic_settings
 from moldau.broker.config.properties import parse_overrides, parse_properties, read_properties
 from moldau.broker.config.topic import (
     TopicSettings,
@@ -81,4 +82,5 @@ __all__ = [
     "validate_group_configs",
     "validate_resource",
     "validate_topic_configs",
+    "with_dynamic_settings",
 ]

@@ -5,12 +5,9 @@ Invariant: these run on every `BrokerConfig`, at start and at every dynamic chan
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from moldau.broker.config.broker import BrokerConfig
 from moldau.broker.config.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from moldau.broker.config.broker import BrokerConfig
 
 SUPPORTED_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIB = 1 << 20
@@ -38,7 +35,7 @@ _SMALLER = tuple(
 )
 
 
-def check_broker_config(config: "BrokerConfig") -> None:
+def check_broker_config(config: BrokerConfig) -> None:
     """Raise InvalidConfig for the first thing that does not fit."""
     if config.get_int("broker.id") != config.node_id:
         raise _invalid(config, "broker.id", f"It must be the same as node.id ({config.node_id}); set only node.id")
@@ -53,12 +50,12 @@ def check_broker_config(config: "BrokerConfig") -> None:
     _check_groups(config)
 
 
-def _invalid(config: "BrokerConfig", key: str, reason: str) -> InvalidConfig:
+def _invalid(config: BrokerConfig, key: str, reason: str) -> InvalidConfig:
     value = config.values[key]
     return InvalidConfig.for_value(key, value, reason)
 
 
-def _check_order(config: "BrokerConfig") -> None:
+def _check_order(config: BrokerConfig) -> None:
     for keys in _ASCENDING:
         for key, larger in pairwise(keys):
             if config.get_int(key) > config.get_int(larger):
@@ -68,7 +65,7 @@ def _check_order(config: "BrokerConfig") -> None:
             raise _invalid(config, key, f"It must be less than {larger} ({config.get_int(larger)})")
 
 
-def _check_logs(config: "BrokerConfig") -> None:
+def _check_logs(config: BrokerConfig) -> None:
     defaults = config.topic_defaults
     for topic_key, key, least in (("segment.ms", "log.roll.ms", 1), ("segment.jitter.ms", "log.roll.jitter.ms", 0)):
         value = defaults[topic_key]
@@ -98,7 +95,7 @@ def _check_logs(config: "BrokerConfig") -> None:
         raise _invalid(config, "cordoned.log.dirs", reason)
 
 
-def _check_roles(config: "BrokerConfig") -> None:
+def _check_roles(config: BrokerConfig) -> None:
     if config.standalone:
         return
     voter_ids = {voter.id for voter in config.voters}
@@ -115,7 +112,7 @@ def _check_roles(config: "BrokerConfig") -> None:
         _check_broker_without_controller(config, voter_ids)
 
 
-def _check_controller(config: "BrokerConfig", voter_ids: set[int]) -> None:
+def _check_controller(config: BrokerConfig, voter_ids: set[int]) -> None:
     if voter_ids and config.node_id not in voter_ids:
         reason = f"A controller must be one of its voters: node.id {config.node_id} is not in it"
         raise _invalid(config, "controller.quorum.voters", reason)
@@ -130,7 +127,7 @@ def _check_controller(config: "BrokerConfig", voter_ids: set[int]) -> None:
         raise _invalid(config, "listeners", reason)
 
 
-def _check_broker_without_controller(config: "BrokerConfig", voter_ids: set[int]) -> None:
+def _check_broker_without_controller(config: BrokerConfig, voter_ids: set[int]) -> None:
     if config.node_id in voter_ids:
         reason = f"node.id {config.node_id} is in it, but process.roles has no controller"
         raise _invalid(config, "controller.quorum.voters", reason)
@@ -146,7 +143,7 @@ def _check_broker_without_controller(config: "BrokerConfig", voter_ids: set[int]
         raise _invalid(config, "controller.quorum.auto.join.enable", "Only a controller can join the quorum")
 
 
-def _check_broker_listeners(config: "BrokerConfig") -> None:
+def _check_broker_listeners(config: BrokerConfig) -> None:
     advertised = [endpoint.listener for endpoint in config.advertised_listeners]
     if not advertised:
         reason = "A broker needs a listener that is not in controller.listener.names"
@@ -171,14 +168,14 @@ def _check_broker_listeners(config: "BrokerConfig") -> None:
         raise _invalid(config, key, reason)
 
 
-def _check_early_start_listeners(config: "BrokerConfig") -> None:
+def _check_early_start_listeners(config: BrokerConfig) -> None:
     known = {endpoint.listener for endpoint in config.listeners} | set(config.controller_listener_names)
     for name in config.get_list("early.start.listeners"):
         if name.upper() not in known:
             raise _invalid(config, "early.start.listeners", f"{name} is not in listeners ({', '.join(sorted(known))})")
 
 
-def _check_sasl(config: "BrokerConfig") -> None:
+def _check_sasl(config: BrokerConfig) -> None:
     for endpoint in config.listeners:
         if not endpoint.uses_sasl:
             continue
@@ -197,7 +194,7 @@ def _check_sasl(config: "BrokerConfig") -> None:
             raise _invalid(config, "sasl.mechanism.inter.broker.protocol", reason)
 
 
-def _check_connections(config: "BrokerConfig") -> None:
+def _check_connections(config: BrokerConfig) -> None:
     queued, largest = config.get_int("queued.max.request.bytes"), config.get_int("socket.request.max.bytes")
     if 0 < queued < largest:
         raise _invalid(config, "queued.max.request.bytes", f"It must be at least socket.request.max.bytes ({largest})")
@@ -217,7 +214,7 @@ def _check_connections(config: "BrokerConfig") -> None:
         raise _invalid(config, "connection.failed.authentication.delay.ms", reason)
 
 
-def _check_groups(config: "BrokerConfig") -> None:
+def _check_groups(config: BrokerConfig) -> None:
     protocols = "group.coordinator.rebalance.protocols"
     if "classic" not in config.get_list(protocols):
         raise _invalid(config, protocols, "The classic protocol cannot be left out")

@@ -1,13 +1,14 @@
 """Changes to broker settings while the broker runs: which are allowed, and what is left of those that were stored.
 
-Invariant: what `validate_dynamic_change` accepts, `BrokerConfig.with_dynamic` can apply.
+Invariant: what `validate_dynamic_change` accepts, `with_dynamic_settings` can apply.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
-from moldau.broker.config.broker import BrokerConfig, build
+from moldau.broker.config.broker import BrokerConfig
 from moldau.broker.config.definition import Scope
 from moldau.broker.config.errors import INVALID_REQUEST, InvalidConfig
+from moldau.broker.config.loading import build
 from moldau.broker.config.registry import (
     DYNAMIC_SECURITY_KEYS,
     broker_definitions,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from moldau.broker.config import BrokerConfig, InvalidConfig, usable_dynamic_settings
+from moldau.broker.config import BrokerConfig, InvalidConfig, usable_dynamic_settings, with_dynamic_settings
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import CLUSTER_DEFAULTS, ClusterImage, ConfigResource, ResourceType
 
@@ -22,7 +22,7 @@ def updated_config(config: BrokerConfig, image: ClusterImage, delta: ImageDelta)
     for_all = usable_dynamic_settings(image.config(*CLUSTER_DEFAULTS), per_broker=False, report=_log.warning)
     for_this = usable_dynamic_settings(image.config(*own), per_broker=True, report=_log.warning)
     try:
-        return config.with_dynamic(for_all, for_this)
+        return with_dynamic_settings(config, for_all, for_this)
     except InvalidConfig as error:
         _log.error("the dynamic broker settings contradict each other, so the former ones stay: %s", error)
         return config

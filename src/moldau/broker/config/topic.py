@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from moldau.broker.config.broker import BrokerConfig
 from moldau.broker.config.definition import Definition, parse_table
 from moldau.broker.config.errors import InvalidConfig
 from moldau.broker.config.registry import suggestion
 from moldau.broker.config.values import ConfigValue
 
 if TYPE_CHECKING:
-    from moldau.broker.config.broker import BrokerConfig
     from moldau.log.config import LogConfig
 
 TOPIC = """
@@ -150,7 +150,7 @@ def topic_defaults(broker_values: Mapping[str, ConfigValue], derived: Mapping[st
     }
 
 
-def topic_values(overrides: Mapping[str, str], broker: "BrokerConfig") -> dict[str, ConfigValue]:
+def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, ConfigValue]:
     """Every topic setting, parsed. Own settings Kafka does not know are left out, as a newer node may have set them."""
     definitions = topic_definitions()
     values = dict(broker.topic_defaults)
@@ -160,7 +160,7 @@ def topic_values(overrides: Mapping[str, str], broker: "BrokerConfig") -> dict[s
     return values
 
 
-def validate_topic_configs(overrides: Mapping[str, str | None], broker: "BrokerConfig") -> dict[str, str]:
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
     """The settings as they may be stored, or InvalidConfig."""
     configs = without_nulls(overrides, "topic")
     for name in configs:
@@ -198,18 +198,18 @@ def without_nulls(configs: Mapping[str, str | None], kind: str) -> dict[str, str
     return present
 
 
-def log_config_for(overrides: Mapping[str, str], broker: "BrokerConfig") -> "LogConfig":
+def log_config_for(overrides: Mapping[str, str], broker: BrokerConfig) -> "LogConfig":
     """The settings of a topic's logs."""
     return topic_settings_for(overrides, broker).log
 
 
-def topic_settings_for(overrides: Mapping[str, str], broker: "BrokerConfig") -> TopicSettings:
+def topic_settings_for(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
     """All settings of a topic, typed. Topics set up alike share one object, so ten thousand cost as little as one."""
     return _topic_settings(tuple(sorted(overrides.items())), broker)
 
 
 @lru_cache(maxsize=512)
-def _topic_settings(overrides: tuple[tuple[str, str], ...], broker: "BrokerConfig") -> TopicSettings:
+def _topic_settings(overrides: tuple[tuple[str, str], ...], broker: BrokerConfig) -> TopicSettings:
     values = topic_values(dict(overrides), broker)
     codec = values["compression.type"]
     level = values.get(f"compression.{codec}.level")
@@ -224,7 +224,7 @@ def _topic_settings(overrides: tuple[tuple[str, str], ...], broker: "BrokerConfi
     )
 
 
-def _log_config(values: Mapping[str, ConfigValue], broker: "BrokerConfig") -> "LogConfig":
+def _log_config(values: Mapping[str, ConfigValue], broker: BrokerConfig) -> "LogConfig":
     from moldau.log.config import CompressionType, LogConfig, TimestampType
 
     ratio = values["min.cleanable.dirty.ratio"]

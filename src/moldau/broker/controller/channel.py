@@ -18,12 +18,15 @@ from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.controller.parts import HasController
+    from moldau.broker.controller.local import LocalController
     from moldau.broker.parts import HasConfig, HasPeers, HasTime
     from moldau.broker.quorum.parts import HasQuorum
 
-    class Needs(HasController, HasConfig, HasPeers, HasTime, HasQuorum, Protocol):
+    class Needs(HasConfig, HasPeers, HasTime, HasQuorum, Protocol):
         """What this file may touch."""
+
+        @property
+        def controller(self) -> LocalController: ...
 
 
 _RETRY_MS = 50.0

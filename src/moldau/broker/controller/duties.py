@@ -10,21 +10,37 @@ The broker in this very process needs no heartbeat to be alive: while this runs,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.wake_up import WakeUp
 from moldau.controller.brokers import fence_brokers
 from moldau.controller.elections import ELECTIONS_PER_TICK_MAX, balance_leaders, elect_unclean_leaders
+from moldau.wire import Message
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.controller.local import LocalController
     from moldau.broker.parts import HasConfig, HasIdentity, HasTime
     from moldau.broker.quorum.parts import HasQuorum
+    from moldau.controller.context import ControllerContext
+    from moldau.controller.image import ClusterImage
+    from moldau.controller.sessions import BrokerSessions
 
     class Needs(HasConfig, HasIdentity, HasTime, HasQuorum, Protocol):
         """What this file may touch."""
+
+    class ActiveController(Protocol):
+        """What of the `LocalController` its duties use."""
+
+        sessions: BrokerSessions
+
+        @property
+        def is_active(self) -> bool: ...
+
+        def decide(self, decide: Callable[[ClusterImage, ControllerContext], Sequence[Message]]) -> int: ...
+
+        def append_unasked(self, records: Sequence[Message]) -> None: ...
 
 
 _UNCLEAN_INTERVAL_MS = 300_000
@@ -34,7 +50,7 @@ _SOON_MS = 100  # when one round did not do all there is to do
 class Duties:
     """Belongs to the event loop. Runs from `start` to `stop`, any number of times."""
 
-    def __init__(self, broker: Needs, controller: LocalController) -> None:
+    def __init__(self, broker: Needs, controller: ActiveController) -> None:
         self._broker = broker
         self._controller = controller
         self._expiry = WakeUp(broker.wheel, self._fence)

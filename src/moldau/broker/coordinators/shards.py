@@ -24,7 +24,7 @@ from moldau.broker.replicas.partition import Partition
 from moldau.controller.delta import ImageDelta
 from moldau.groups import partition_for_group
 from moldau.log.errors import LogError
-from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.origin import AppendOrigin
 from moldau.records import BatchOptions, CorruptBatch
 from moldau.wire import ErrorCode
 

@@ -40,13 +40,16 @@ from moldau.transactions.replies import refusal
 from moldau.wire import ErrorCode, Struct
 
 if TYPE_CHECKING:
-    from moldau.broker.coordinators.parts import HasGroups, HasProducerIds
+    from moldau.broker.coordinators.producer_ids import ProducerIds
     from moldau.broker.coordinators.shards import Needs as ShardsNeeds
     from moldau.broker.coordinators.txn_markers import Needs as TxnMarkersNeeds
     from moldau.broker.parts import HasConfig, HasImage, HasTime
 
-    class Needs(TxnMarkersNeeds, ShardsNeeds, HasGroups, HasProducerIds, HasConfig, HasImage, HasTime, Protocol):
+    class Needs(TxnMarkersNeeds, ShardsNeeds, HasConfig, HasImage, HasTime, Protocol):
         """What this file may touch."""
+
+        @property
+        def producer_ids(self) -> ProducerIds: ...
 
 
 _log = logging.getLogger(__name__)

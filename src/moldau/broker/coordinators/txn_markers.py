@@ -16,21 +16,22 @@ from moldau.broker.coordinators.shards import when_committed
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.supervision import begin
 from moldau.log.errors import LogError
-from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.origin import AppendOrigin
 from moldau.records import EndTransactionMarker, build_end_transaction_marker
 from moldau.transactions import TopicPartition
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.coordinators.parts import HasGroups
+    from moldau.broker.coordinators.groups import GroupCoordinator
     from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(
-        HasGroups, HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime, HasReplicas, Protocol
-    ):
+    class Needs(HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime, HasReplicas, Protocol):
         """What this file may touch."""
+
+        @property
+        def groups(self) -> GroupCoordinator: ...
 
 
 _log = logging.getLogger(__name__)

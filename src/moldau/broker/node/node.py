@@ -189,7 +189,7 @@ class Node:
         await self._open_logs(logs)
         previous_epoch = clean_shutdown_epoch(logs, metadata.committed.brokers.get(config.node_id))
         broker.replicas = ReplicaManager(broker)
-        broker.moves = LogDirMoves(broker)
+        broker.moves = LogDirMoves(broker, broker.replicas.check_dir)
         _set_strays_aside(logs, metadata.committed, config.node_id)
         self._is_publishing = True
         self._publish(broker.image, metadata.committed)

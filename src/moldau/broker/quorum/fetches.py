@@ -5,19 +5,42 @@ he knows (KIP-1166), or for the end of this node's leadership.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.errors import QuorumStopped
 from moldau.log.errors import LogError
-from moldau.raft import Fetch, Fetched, ReplicaKey
+from moldau.raft import Fetch, Fetched, Raft, ReplicaKey
 from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire.fetch import FetchedPartition, FetchFrame, Topic, encode_fetch_response, high_watermark_of
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.quorum.quorum import MetadataQuorum
+    from moldau.broker.quorum.metadata_log import QuorumLog
+    from moldau.log import PartitionLog
+
+    class Needs(Protocol):
+        """What of the quorum this file may touch."""
+
+        cluster_id: str
+        files: QuorumLog
+
+        @property
+        def raft(self) -> Raft: ...
+
+        @property
+        def log(self) -> PartitionLog: ...
+
+        @property
+        def epoch(self) -> int: ...
+
+        @property
+        def high_watermark(self) -> int: ...
+
+        def ask(self, question: Callable[[float], Fetched]) -> Fetched: ...
+
 
 _UUID_BYTES = 16
 _TELLS_ENDPOINTS = 16
@@ -35,7 +58,7 @@ class _Waiting:
 class QuorumFetches:
     """Belongs to the event loop. One fetch waits per connection at most, since its next request waits behind it."""
 
-    def __init__(self, quorum: MetadataQuorum) -> None:
+    def __init__(self, quorum: Needs) -> None:
         self._quorum = quorum
         self._waiting: list[_Waiting] = []
         self._waking: asyncio.Handle | None = None

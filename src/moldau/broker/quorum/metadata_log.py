@@ -33,8 +33,8 @@ from moldau.controller.image import EMPTY_IMAGE
 from moldau.log.config import LogConfig
 from moldau.log.context import LogContext
 from moldau.log.errors import StorageError
+from moldau.log.origin import AppendOrigin
 from moldau.log.partition_log import PartitionLog
-from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.recovery.recovery import Gaps, open_log
 from moldau.raft import (
     ElectionState,

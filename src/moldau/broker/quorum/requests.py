@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.errors import QuorumStopped
 from moldau.broker.quorum.messages import decode_answer, encode_request
@@ -20,8 +20,21 @@ from moldau.raft.voters import Address
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
+    from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
-    from moldau.broker.quorum.quorum import MetadataQuorum
+
+    class Needs(Protocol):
+        """What of the quorum this file may touch."""
+
+        cluster_id: str
+
+        @property
+        def channels(self) -> Channels: ...
+
+        def ask(self, question: Callable[[float], None]) -> None: ...
+
+        def fail(self, error: Exception) -> None: ...
+
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +42,7 @@ _log = logging.getLogger(__name__)
 class QuorumRequests:
     """Belongs to the event loop."""
 
-    def __init__(self, quorum: MetadataQuorum, raft: Raft, config: BrokerConfig) -> None:
+    def __init__(self, quorum: Needs, raft: Raft, config: BrokerConfig) -> None:
         self._quorum = quorum
         self._raft = raft
         self._config = config

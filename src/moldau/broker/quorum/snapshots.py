@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.metadata_log import QuorumLog
 from moldau.broker.quorum.snapshot_files import (
@@ -24,13 +24,21 @@ from moldau.broker.quorum.snapshot_files import (
 )
 from moldau.broker.supervision import begin
 from moldau.controller.image import ClusterImage
-from moldau.raft import FetchedSnapshot, FetchSnapshot, SnapshotChunk, SnapshotId
+from moldau.raft import FetchedSnapshot, FetchSnapshot, Raft, SnapshotChunk, SnapshotId
 from moldau.seams import Disk, DiskFile
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
     from moldau.broker.config import BrokerConfig
-    from moldau.broker.quorum.quorum import MetadataQuorum
+
+    class Needs(Protocol):
+        """What of the quorum `serve_snapshot` may touch."""
+
+        files: QuorumLog
+
+        @property
+        def raft(self) -> Raft: ...
+
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +154,7 @@ class SnapshotDownload:
         return f"{self._folder}/{snapshot_name(self._snapshot).removesuffix(SUFFIX)}{PART_SUFFIX}"
 
 
-def serve_snapshot(quorum: MetadataQuorum, now_ms: float, request: FetchSnapshot, max_bytes: int) -> FetchedSnapshot:
+def serve_snapshot(quorum: Needs, now_ms: float, request: FetchSnapshot, max_bytes: int) -> FetchedSnapshot:
     """A piece of a snapshot for a replica that is behind the log's start."""
     raft, files = quorum.raft, quorum.files
     error = raft.leader_only(request.epoch)

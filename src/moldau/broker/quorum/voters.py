@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.supervision import keep_going
 from moldau.controller.errors import NotController
 from moldau.controller.features import KRAFT_VERSION
-from moldau.raft import Address, ReplicaKey, Voter, VoterSet
+from moldau.raft import Address, Raft, ReplicaKey, Voter, VoterSet
 from moldau.raft.membership import (
     Add,
     Remove,
@@ -33,8 +33,30 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
+    from moldau.broker.channels import Channels
     from moldau.broker.config import BrokerConfig
-    from moldau.broker.quorum.quorum import MetadataQuorum
+
+    class Needs(Protocol):
+        """What of the quorum this file may touch."""
+
+        cluster_id: str
+
+        @property
+        def raft(self) -> Raft: ...
+
+        @property
+        def voters(self) -> VoterSet: ...
+
+        @property
+        def epoch(self) -> int: ...
+
+        @property
+        def channels(self) -> Channels: ...
+
+        def leader_endpoint(self) -> Address | None: ...
+
+        def append_voters(self, voters: VoterSet, *, kraft_version: int | None = None) -> asyncio.Future[None]: ...
+
 
 _log = logging.getLogger(__name__)
 _SOFTWARE = ("moldau", "0.1")
@@ -43,7 +65,7 @@ _SOFTWARE = ("moldau", "0.1")
 class VoterChanges:
     """Belongs to the event loop."""
 
-    def __init__(self, quorum: MetadataQuorum, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, quorum: Needs, config: BrokerConfig, clock: Clock) -> None:
         self._quorum = quorum
         self._config = config
         self._clock = clock

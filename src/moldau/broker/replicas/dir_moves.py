@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -21,9 +22,8 @@ from moldau.log.errors import LogError
 if TYPE_CHECKING:
     from moldau.broker.parts import HasLogs, HasLoop
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasLogs, HasLoop, HasReplicas, Protocol):
+    class Needs(HasLogs, HasLoop, Protocol):
         """What this file may touch."""
 
 
@@ -42,8 +42,10 @@ class FutureLog(NamedTuple):
 class LogDirMoves:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Needs) -> None:
+    def __init__(self, broker: Needs, after_move: Callable[[Partition], None]) -> None:
+        """`after_move` is called with a partition that lies in another dir now."""
         self._broker = broker
+        self._after_move = after_move
         self._targets: dict[TopicPartition, str] = {}
         self._jobs: dict[TopicPartition, MoveJob] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +86,7 @@ class LogDirMoves:
             if job.error is None and log is not None:
                 partition.log = log
                 log.config = partition.settings.log  # it may have changed since the copy began
-                self._broker.replicas.replication.dirs.check(partition)
+                self._after_move(partition)
             else:
                 _log.warning("%r stays where it is: %s", partition, job.error)
             target_dir = self._targets[key]

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from moldau.broker.controller.parts import HasControllerChannel
     from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLoop, HasTime
     from moldau.broker.replicas.partition import Partition
-    from moldau.broker.replicas.parts import HasReplicas
     from moldau.controller.image import ClusterImage
     from moldau.timers.wheel import TimerHandle
 
-    class Needs(HasControllerChannel, HasConfig, HasIdentity, HasImage, HasLoop, HasTime, HasReplicas, Protocol):
+    class Wakes(Protocol):
+        def wake(self, partition: Partition) -> None:
+            """Something about the partition changed that others may be waiting for."""
+
+    class Needs(HasControllerChannel, HasConfig, HasIdentity, HasImage, HasLoop, HasTime, Protocol):
         """What this file may touch."""
+
+        @property
+        def replicas(self) -> Wakes: ...
 
 
 _log = logging.getLogger(__name__)

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     ):
         """What this file may touch."""
 
+        def flush_soon(self, partition: Partition) -> None: ...
+
 
 _log = logging.getLogger(__name__)
 _ANY_EPOCH = -1
@@ -170,6 +172,10 @@ class ReplicaManager:
     def made_replication(self) -> Replication | None:
         """The same for those who only look: None as long as no partition has more than one replica."""
         return self._replication
+
+    def check_dir(self, partition: Partition) -> None:
+        """The partition lies in another dir now: see that the controller knows."""
+        self.replication.dirs.check(partition)
 
     def start(self) -> Slices[None]:
         """This broker is registered: begin to fetch from leaders, and to watch followers. In slices: the other members

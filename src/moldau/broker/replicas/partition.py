@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from moldau.broker.config import TopicSettings
 from moldau.controller.image import PartitionImage
+from moldau.log.origin import AppendOrigin
 from moldau.log.partition_log import PartitionLog
-from moldau.log.producers.producer_state import AppendOrigin
 from moldau.log.results import Appended
 from moldau.log.validation import CheckedBatch
 from moldau.replication.follower import follower_high_watermark

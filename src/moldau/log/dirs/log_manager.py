@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from moldau.log.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, TopicPartition
 from moldau.log.config import LogConfig
-from moldau.log.context import LogContext
+from moldau.log.context import LogContext, TruncatedLog
 from moldau.log.dirs.cleaning import Cleaning
 from moldau.log.dirs.folders import DELETE_SUFFIX, STRAY_SUFFIX, folder_name, marked_folder_name
 from moldau.log.dirs.log_dir import LogDir
@@ -258,10 +258,10 @@ class LogManager:
             self.logs.pop(key, None)
         self._on_dir_offline(path, gone, error)
 
-    def _before_truncation(self, log: PartitionLog) -> None:
+    def _before_truncation(self, log: TruncatedLog) -> None:
         self.dirs[log.log_dir].write_checkpoint(RECOVERY_POINT)
 
-    def _after_truncation(self, log: PartitionLog) -> None:
+    def _after_truncation(self, log: TruncatedLog) -> None:
         """What was clean and is gone does not make what takes its place clean."""
         cleaned_offsets = self.dirs[log.log_dir].cleaned_offsets
         if cleaned_offsets.get(log.topic_partition, 0) > log.log_end_offset:

@@ -3,7 +3,8 @@
 import contextlib
 
 from moldau.log.errors import CorruptRecord, OutOfOrderSequence
-from moldau.log.producers.producer_state import AppendOrigin, BatchMetadata, ProducerState
+from moldau.log.origin import AppendOrigin
+from moldau.log.producers.producer_state import BatchMetadata, ProducerState
 from moldau.log.producers.recalled_batches import recall_batches
 from moldau.log.segment import Segment
 from moldau.log.validation import read_marker

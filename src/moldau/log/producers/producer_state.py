@@ -9,11 +9,11 @@ no trace.
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 from moldau.log.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
 from moldau.log.index.txn_index import AbortedTxn
+from moldau.log.origin import AppendOrigin
 from moldau.log.results import ActiveProducer
 from moldau.records import BatchHeader, EndTransactionMarker
 from moldau.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields, as_header
@@ -25,15 +25,6 @@ NO_OFFSET = -1
 _MAX_SEQUENCE = 2**31 - 1
 _EPOCH_MAX = 2**15 - 1
 _new_tuple = tuple.__new__  # a NamedTuple without its constructor, for the hot path: half the time
-
-
-class AppendOrigin(Enum):
-    """Who writes, hence what is checked: clients everything, coordinators no sequences, replication nothing."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    REPLICATION = "replication"
-    RAFT_LEADER = "raft leader"
 
 
 class BatchMetadata(NamedTuple):

@@ -20,7 +20,7 @@ from moldau.broker.requests.topic_access import topic_access
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTooLarge, RecordTooLarge, StorageError
-from moldau.log.producers.producer_state import AppendOrigin
+from moldau.log.origin import AppendOrigin
 from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 from moldau.timers.turns import let_go
