@@ -19,6 +19,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from moldau.security.bearer_tokens import InvalidToken, KeysUnavailable, TokenRules, TokenVerifier, check_key_url
 from moldau.security.sasl.mechanism import AuthenticationFailed
 from moldau.security.sasl.oauthbearer import OAuthBearerServer
+from moldau.toolkit.lag import LagMonitor
 from tests.security.secured import Secured
 from tests.security.tokens import Issuer
 
@@ -140,6 +141,16 @@ def test_librdkafka(secured: Secured, protocol: str) -> None:
     admin = AdminClient(settings)
     admin.poll(0)  # it asks for the token here
     assert admin.list_topics(timeout=10).brokers
+
+
+def test_the_toolkits_lag_monitor(secured: Secured) -> None:
+    """Its own client logs in with the tokens that confluent-kafka's would have used."""
+
+    def token(_: str) -> tuple[str, float]:
+        return secured.issuer.token(), time.time() + 300
+
+    settings = secured.confluent("SASL_SSL") | {"sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+    assert LagMonitor(settings, ["nobody"]).measure() == []
 
 
 def test_librdkafka_with_a_bad_token(secured: Secured) -> None:

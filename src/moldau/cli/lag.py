@@ -81,12 +81,12 @@ def _watch(output: Output, measure: Callable[[], list[PartitionLag]], every: flo
 
 
 def _try(look: Callable[[], None]) -> None:
-    from confluent_kafka import KafkaException
+    from moldau.client.connection import ClientError
 
     try:
         look()
-    except (KafkaException, TimeoutError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+    except ClientError as error:
+        reason = str(error)
         typer.echo(f"moldau: {reason}; trying on", err=True)
 
 

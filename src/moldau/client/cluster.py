@@ -15,12 +15,20 @@ from moldau.client.connection import BrokerError, ClientError, Connection, Disco
 from moldau.client.settings import ClientSettings
 from moldau.wire import ErrorCode
 from moldau.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataRequest,
@@ -111,6 +119,24 @@ class Cluster:
         names = sorted({topic for topic, _ in at})
         return self._retrying(lambda: self._list_offsets(at, self._topics(names), read_committed=read_committed))
 
+    def make_topics(self, names: Iterable[str], partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        """With as many replicas as the cluster likes. Topics that are there already stay as they are."""
+        wanted = sorted(set(names))
+        self._retrying(lambda: self._make_topics(wanted, partitions, configs or {}))
+
+    def _make_topics(self, names: list[str], partitions: int, configs: Mapping[str, str]) -> None:
+        settings = [CreateTopicsRequest.CreatableTopicConfig(name=name, value=text) for name, text in configs.items()]
+        topics = [
+            CreateTopicsRequest.CreatableTopic(
+                name=name, num_partitions=partitions, replication_factor=-1, configs=settings
+            )
+            for name in names
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=int(self._settings.request_timeout_s * 1000))
+        for row in self._any().call(request, CreateTopicsResponse).topics:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise BrokerError(row.error_code, f"topic {row.name}: {row.error_message or 'it was not made'}")
+
     def is_compacted(self, topic: str) -> bool:
         """Whether the topic's cleanup.policy lets the cleaner take records out of its middle, or off its end."""
         return self._retrying(lambda: "compact" in self._config(topic, "cleanup.policy"))
@@ -132,9 +158,40 @@ class Cluster:
         """Store offsets for a group that has no members. A coordinator that is not ready is asked for a second more."""
         self._retrying(lambda: self._commit(group, offsets), pause_s=0.2, patience_s=1.0)
 
-    def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """All offsets of a group. While a transaction leaves one in doubt, its end is waited for."""
-        return self._retrying(lambda: self._committed(group))
+    def committed(self, group: str, *, stable: bool = True) -> dict[TopicPartition, Committed]:
+        """All offsets of a group. While a transaction leaves one in doubt, its end is waited for if `stable`."""
+        return self._retrying(lambda: self._committed(group, stable=stable))
+
+    def groups(self) -> list[str]:
+        """The ids of all groups, whatever their kind, from all brokers that are there."""
+        return self._retrying(self._groups)
+
+    def _groups(self) -> list[str]:
+        found = []
+        for address in self._topics([]).brokers.values():
+            answer = self._connection(address).call(ListGroupsRequest(), ListGroupsResponse)
+            if answer.error_code:
+                raise BrokerError(answer.error_code, f"groups of the broker at {address[0]}:{address[1]}")
+            found += [row.group_id for row in answer.groups]
+        return sorted(set(found))
+
+    def members(self, group: str) -> int | None:
+        """How many members a group has; None if it never has any and is nothing but offsets (Spark's)."""
+        return self._retrying(lambda: self._members(group))
+
+    def _members(self, group: str) -> int | None:
+        coordinator = self._coordinator(group)
+        if coordinator.speaks(ConsumerGroupDescribeRequest):
+            answer = coordinator.call(ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse)
+            (new,) = answer.groups
+            if new.error_code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+                raise BrokerError(new.error_code, f"members of group {group}")
+            if not new.error_code:
+                return len(new.members)
+        (classic,) = coordinator.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups
+        if classic.error_code:
+            raise BrokerError(classic.error_code, f"members of group {group}")
+        return len(classic.members) if classic.members or classic.protocol_type else None
 
     def delete_groups(self, groups: Iterable[str]) -> None:
         """Forget groups and their offsets, each at its coordinator. One that is not there is forgotten already."""
@@ -147,8 +204,8 @@ class Cluster:
             if row.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
                 raise BrokerError(row.error_code, f"group {group} was not deleted")
 
-    def _committed(self, group: str) -> dict[TopicPartition, Committed]:
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+    def _committed(self, group: str, *, stable: bool) -> dict[TopicPartition, Committed]:
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
         answer = self._coordinator(group).call(request, OffsetFetchResponse, _OFFSETS_OF_ONE_GROUP)
         if answer.error_code:
             raise BrokerError(answer.error_code, f"offsets of group {group}")

@@ -94,6 +94,10 @@ class Connection:
             raise ClientError(f"{self.peer} does not speak {api.name} in a version that we speak: update it")
         return chosen
 
+    def speaks(self, request: type[Message]) -> bool:
+        """Whether the broker serves this API, in any version."""
+        return request.number in self._versions
+
     def call(self, request: Message, answer: type[R], most: int | None = None) -> R:
         """One request and its answer."""
         api = apis()[request.number]
@@ -177,12 +181,13 @@ class Connection:
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
     def _log_in(self, security: Security) -> None:
-        assert security.mechanism is not None
-        hands = self.call(SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)
+        mechanism = security.mechanism or ""
+        hands = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
         if hands.error_code:
             offered = ", ".join(hands.mechanisms) or "none"
-            raise AuthenticationFailed(f"{self.peer} does not take {security.mechanism}; it takes: {offered}")
-        credentials = Credentials(security.mechanism, security.username, security.password, security.is_token)
+            raise AuthenticationFailed(f"{self.peer} does not take {mechanism}; it takes: {offered}")
+        token = "" if security.bearer_token is None else security.bearer_token()
+        credentials = Credentials(mechanism, security.username, security.password, security.is_token, token)
         steps = exchange_of(credentials)
         message = next(steps)
         while True:

@@ -5,8 +5,10 @@ Python and librdkafka read PEM files; Java key stores are refused with the comma
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from moldau.security.sasl.mechanism import OAUTHBEARER
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -41,13 +43,15 @@ class Security:
     key_pem: str | None = None
     key_password: str | None = None
     check_hostname: bool = True
+    bearer_token: Callable[[], str] | None = None
+    """Asked for one at each login with OAUTHBEARER."""
 
     def __repr__(self) -> str:
         return f"Security(tls={self.tls}, mechanism={self.mechanism}, username={self.username!r})"
 
 
-def parse_security(kafka: Mapping[str, str]) -> Security:
-    """What the settings say about TLS and SASL."""
+def parse_security(kafka: Mapping[str, str], bearer_token: Callable[[], str] | None = None) -> Security:
+    """What the settings say about TLS and SASL. OAUTHBEARER needs somebody who brings tokens."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
         raise SettingError("security.protocol", f"is '{protocol}': write one of {', '.join(_PROTOCOLS)}")
@@ -55,10 +59,16 @@ def parse_security(kafka: Mapping[str, str]) -> Security:
     mechanism = username = password = None
     is_token = False
     if protocol.startswith("SASL"):
-        mechanism, username, password = _parse_sasl(kafka)
+        mechanism, username, password = _parse_sasl(kafka, brings_tokens=bearer_token is not None)
         is_token = (_jaas_value(kafka.get("sasl.jaas.config", ""), "tokenauth") or "").lower() == "true"
     if not tls:
-        return Security(mechanism=mechanism, username=username or "", password=password or "", is_token=is_token)
+        return Security(
+            mechanism=mechanism,
+            username=username or "",
+            password=password or "",
+            is_token=is_token,
+            bearer_token=bearer_token,
+        )
     for side in ("truststore", "keystore"):
         _refuse_java_store(kafka, side)
     key_file = kafka.get("ssl.key.location")
@@ -79,11 +89,14 @@ def parse_security(kafka: Mapping[str, str]) -> Security:
         key_pem=kafka.get("ssl.key.pem") or kafka.get("ssl.keystore.key"),
         key_password=kafka.get("ssl.key.password"),
         check_hostname=kafka.get("ssl.endpoint.identification.algorithm", "https").strip() not in {"", "none"},
+        bearer_token=bearer_token,
     )
 
 
-def _parse_sasl(kafka: Mapping[str, str]) -> tuple[str, str, str]:
+def _parse_sasl(kafka: Mapping[str, str], *, brings_tokens: bool) -> tuple[str, str, str]:
     mechanism = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "GSSAPI").upper()
+    if mechanism == OAUTHBEARER and brings_tokens:
+        return mechanism, "", ""
     if mechanism not in MECHANISMS:
         raise SettingError("sasl.mechanism", f"is '{mechanism}': supported are {', '.join(MECHANISMS)}")
     jaas = kafka.get("sasl.jaas.config", "")

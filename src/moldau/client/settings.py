@@ -1,6 +1,6 @@
 """Settings of a client, by the names Kafka's Java clients give them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moldau.client.security import Security, SettingError, parse_security
@@ -17,11 +17,11 @@ class ClientSettings:
     request_timeout_s: float
 
 
-def parse_client_settings(kafka: Mapping[str, str]) -> ClientSettings:
+def parse_client_settings(kafka: Mapping[str, str], bearer_token: Callable[[], str] | None = None) -> ClientSettings:
     """From Kafka's settings for clients."""
     return ClientSettings(
         bootstrap_servers=parse_addresses(kafka["bootstrap.servers"]),
-        security=parse_security(kafka),
+        security=parse_security(kafka, bearer_token),
         client_id=kafka.get("client.id", "moldau"),
         connect_timeout_s=_seconds(kafka, "socket.connection.setup.timeout.ms", 10_000),
         request_timeout_s=_seconds(kafka, "request.timeout.ms", 30_000),

@@ -4,6 +4,9 @@ A number says little: a million records behind and catching up is fine, ten behi
 judgement is over a window of measurements, as in Burrow: `ok`, `slow` (falls behind), `stalled` (members are there,
 and nothing moves), `stopped` (nobody is there, and records wait). Spark queries that publish their progress as a group
 (`publishProgress`) never have members and are seen by their offsets: they are judged by whether these move.
+
+Groups, offsets and members are asked for with `moldau.client`: librdkafka's AdminClient (2.16) brings the process down
+when a coordinator moves while it is asked, and a monitor asks for weeks. Only the age of a record is a consumer's job.
 """
 
 from __future__ import annotations
@@ -19,17 +22,22 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 
+from moldau.client.cluster import Cluster
+from moldau.client.connection import BrokerError
+from moldau.client.settings import ClientSettings, parse_client_settings
 from moldau.toolkit.reading import reader
 from moldau.toolkit.scheduler import Where
+from moldau.wire import ErrorCode
 
 log = logging.getLogger("moldau.toolkit")
 
 Judgement = Literal["ok", "slow", "stalled", "stopped"]
 
 _SECONDS = 15.0
+_PAUSE_SECONDS = 0.2
+_LATEST = -1
 _TIMESTAMP_SECONDS = 3.0
 
 
@@ -109,7 +117,7 @@ class LagMonitor:
         self._window = window
         self._alerts = list(alerts)
         self._wall_ms = wall_ms
-        self._admin = AdminClient(self._config)
+        self._settings = _client_settings(config)
         self._samples: dict[tuple[str, Where], deque[Sample]] = {}
         self._judged: dict[tuple[str, Where], Judgement] = {}
 
@@ -117,15 +125,16 @@ class LagMonitor:
         """Ask the cluster once. Blocks."""
         consumer = reader(self._config)
         try:
-            return self._measure(consumer)
+            with Cluster(self._settings, pause_s=_PAUSE_SECONDS, patience_s=_SECONDS) as cluster:
+                return self._measure(cluster, consumer)
         finally:
             consumer.close()
 
-    def _measure(self, consumer: Consumer) -> list[PartitionLag]:
-        groups = self._groups or self._all_groups()
-        committed = {group: self._committed(group) for group in groups}
-        members = self._members([group for group in groups if committed[group]])
-        ends = _ends(consumer, {where for offsets in committed.values() for where in offsets})
+    def _measure(self, cluster: Cluster, consumer: Consumer) -> list[PartitionLag]:
+        groups = self._groups or cluster.groups()
+        committed = {group: _committed(cluster, group) for group in groups}
+        members = {group: _members(cluster, group) for group in groups if committed[group]}
+        ends = _ends(cluster, {where for offsets in committed.values() for where in offsets})
         now = self._wall_ms()
         found = []
         kept = {}
@@ -167,36 +176,47 @@ class LagMonitor:
             except Exception:  # the next measurement must come
                 log.exception("an alert failed")
 
-    def _all_groups(self) -> list[str]:
-        listed = self._admin.list_consumer_groups(request_timeout=_SECONDS).result()
-        return sorted(group.group_id for group in listed.valid)
 
-    def _committed(self, group: str) -> dict[Where, int]:
-        (future,) = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        found = future.result(_SECONDS).topic_partitions or ()
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
-
-    def _members(self, groups: Sequence[str]) -> dict[str, int]:
-        """How many members groups have; those without membership, that are nothing but offsets, are left out."""
-        if not groups:
-            return {}
-        found = {}
-        for group, future in self._admin.describe_consumer_groups(list(groups)).items():
-            try:
-                told = future.result(_SECONDS)
-            except KafkaException:
-                continue
-            if told.members or not told.is_simple_consumer_group:
-                found[group] = len(told.members)
-        return found
+def _client_settings(config: Mapping[str, Any]) -> ClientSettings:
+    """From the settings of confluent-kafka. Its `oauth_cb` brings the tokens here, too."""
+    texts = {name: str(value) for name, value in config.items() if isinstance(value, str | int | float)}
+    callback = config.get("oauth_cb")
+    if callback is None:
+        return parse_client_settings(texts)
+    return parse_client_settings(texts, lambda: str(callback(texts.get("sasl.oauthbearer.config", ""))[0]))
 
 
-def _ends(consumer: Consumer, wheres: Iterable[Where]) -> dict[Where, int]:
-    asked = [TopicPartition(topic, index, -1) for topic, index in wheres]
-    if not asked:
+def _committed(cluster: Cluster, group: str) -> dict[Where, int]:
+    """Nothing for a group that is gone, or of a kind that commits none."""
+    try:
+        found = cluster.committed(group, stable=False)
+    except BrokerError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
         return {}
-    found = consumer.offsets_for_times(asked, timeout=_SECONDS)
-    return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
+    return {where: each.offset for where, each in found.items()}
+
+
+def _members(cluster: Cluster, group: str) -> int | None:
+    """None also where nobody may look: such a group is judged by its offsets."""
+    try:
+        return cluster.members(group)
+    except BrokerError:
+        return None
+
+
+def _ends(cluster: Cluster, wheres: Iterable[Where]) -> dict[Where, int]:
+    """Of partitions that are there, have a leader and may be looked at."""
+    wanted = set(wheres)
+    found: dict[Where, int] = {}
+    for topic in sorted({topic for topic, _ in wanted}):
+        try:
+            known = cluster.topics([topic])
+            at = {where: _LATEST for where in wanted if where[0] == topic and known.address(where) is not None}
+            found |= cluster.list_offsets(at, read_committed=True, topics=known)
+        except BrokerError as error:
+            log.info("the end of %s is not known: %s", topic, error)
+    return found
 
 
 def _ages(consumer: Consumer, offsets: Mapping[Where, int], now_ms: int) -> dict[Where, float]:

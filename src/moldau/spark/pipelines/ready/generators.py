@@ -207,17 +207,11 @@ def _json(**fields: Any) -> bytes:
 
 
 def _create_topics(bootstrap_servers: str, *topics: str, config: dict[str, str] | None = None) -> None:
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from moldau.client.cluster import Cluster
+    from moldau.client.settings import parse_client_settings
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
-    made = admin.create_topics([NewTopic(topic, _PARTITIONS, config=config or {}) for topic in topics])
-    for future in made.values():
-        try:
-            future.result(_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    with Cluster(parse_client_settings({"bootstrap.servers": bootstrap_servers}), patience_s=_TIMEOUT_S) as cluster:
+        cluster.make_topics(topics, _PARTITIONS, config)
 
 
 def _send(bootstrap_servers: str, records: Iterable[tuple[str, str, bytes]]) -> int:
