@@ -29,7 +29,6 @@ from moldau.wire.headers import encode_request_header
 from tests.net.certificates import as_pkcs8, make_identity
 from tests.support.broker_process import read_ready, spawn_serve
 
-HELLO = b"\x16\x03\x01\x02\x00\x01"  # the beginning of a ClientHello, and nothing more
 KIB_OF_A_STRANGER_MAX = 64.0
 SECONDS = 30.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -37,11 +36,20 @@ Connect = Callable[[], socket.socket]
 
 
 def half_open(connect: Connect, count: int, stack: contextlib.ExitStack) -> None:
-    """Connections that begin a handshake, or not even that, and stay."""
+    """Connections that say nothing, the beginning of a ClientHello, or all of it and nothing more; and stay."""
+    hello = client_hello()
     for number in range(count):
         sock = stack.enter_context(connect())
-        if number % 2:
-            sock.sendall(HELLO)
+        if number % 3:
+            sock.sendall(hello if number % 3 == 2 else hello[:6])
+
+
+def client_hello() -> bytes:
+    context = ssl.create_default_context()
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost").do_handshake()
+    return said.read()
 
 
 def trickle(connect: Connect, count: int, stack: contextlib.ExitStack) -> None:
@@ -203,15 +211,16 @@ def target() -> Iterator[Target]:
 
 
 def _held(name: str, to: Target, count: int, fill: Callable[[contextlib.ExitStack], None], seconds: float) -> None:
-    """A crowd that stays: what each costs, how a user fares meanwhile, and that all of them are gone in time."""
+    """A crowd that stays, as far as the broker has descriptors: what each of those costs, how a user fares meanwhile,
+    and that all of them are gone in time."""
     before_kib, before = to.resident_kib(), to.sockets()
     with contextlib.ExitStack() as stack:
         begun = time.monotonic()
         fill(stack)
         took = time.monotonic() - begun
         waits = max(to.ask() for _ in range(5))
-        each_kib = (to.resident_kib() - before_kib) / count
         held = to.sockets() - before
+        each_kib = (to.resident_kib() - before_kib) / max(held, 1)
         print(f"{name}: {count:,} in {took:.1f} s, {held:,} held, {each_kib:.1f} KiB each; a login takes {waits:.2f} s")
         assert each_kib <= KIB_OF_A_STRANGER_MAX, "a stranger costs more than it may"
         while to.sockets() > before + 10:

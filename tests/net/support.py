@@ -50,6 +50,7 @@ class Recorder:
 
     def __init__(self, on_frame: OnFrame = echo) -> None:
         self.act = on_frame
+        self.welcome: Callable[[Connection], None] = lambda _: None
         self.connections: list[Connection] = []
         self.frames: list[bytes] = []
         self.slots: list[ResponseSlot] = []
@@ -59,6 +60,7 @@ class Recorder:
     def on_connect(self, connection: Connection) -> None:
         assert not self.is_inside
         self.connections.append(connection)
+        self.welcome(connection)
 
     def on_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         assert not self.is_inside, "the handler was re-entered"
@@ -134,6 +136,8 @@ class World:
 
     def check_nothing_is_left(self) -> None:
         assert not self.reactor.connections
+        assert not self.reactor.newcomers
+        assert not self.listener.strangers
         assert self.reactor.gate.open_connections == self.reactor.gate.address_count == 0
         assert self.reactor.memory.reserved_bytes == 0
         assert self.counters.connections_open == 0

@@ -20,6 +20,7 @@ from moldau.net import ConnectionLimits
 from moldau.net.gate import Gate
 from moldau.net.listener import bind
 from moldau.net.settings import NetSettings
+from moldau.seams.network import Connection, ResponseSlot
 from tests.net.conftest import Run
 from tests.net.support import Recorder, World, frame, resident_bytes, until
 
@@ -105,6 +106,48 @@ def test_brokers_get_in_when_the_node_is_full_and_the_quietest_client_makes_room
             for each in brokers:
                 each.close()
             await until(lambda: len(inside.ends) == 3)
+
+    run(main())
+
+
+@pytest.mark.parametrize("whose", ["the node's", "the listener's"])
+def test_strangers_make_room_on_a_full_node_once_they_have_had_their_second(run: Run, whose: str) -> None:
+    """Whoever has logged in stays, and so does a stranger as long as there is room."""
+
+    def log_in(connection: Connection, payload: memoryview, slot: ResponseSlot) -> None:
+        connection.trust()
+        slot.complete([bytes(payload)])
+
+    async def main() -> None:
+        limits = ConnectionLimits(max_connections=3) if whose == "the node's" else ConnectionLimits()
+        async with World(log_in, limits=limits) as world:
+            world.handler.welcome = lambda connection: connection.distrust(100)
+            if whose == "the listener's":
+                world.listener.max_connections = 3
+            user = await world.peer()
+            await user.send(frame(b"user"))
+            assert await user.read_frame() == b"user"
+            world.pass_time(10_000)
+            first, second = [await world.peer() for _ in range(2)]
+            await until(lambda: len(world.handler.connections) == 3)
+            another = await world.peer()
+            await another.send(frame(b"another"))
+            world.pass_time(999)
+            await asyncio.sleep(0.01)
+            assert not world.handler.ends
+            world.pass_time(1)
+            assert await another.read_frame() == b"another"
+            assert await first.is_ended()
+            assert world.counters.strangers_closed == len(world.handler.ends) == 1
+            for peer in (user, second):
+                await peer.send(frame(b"still here"))
+                assert await peer.read_frame() == b"still here"
+            # Everybody is known now: the next one waits.
+            last = await world.peer()
+            world.pass_time(5_000)
+            await asyncio.sleep(0.01)
+            assert len(world.handler.connections) == 4
+            last.close()
 
     run(main())
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.net import LoopTimers, Reactor, client
-from moldau.net.tls import subject_name
+from moldau.net import LoopTimers, Reactor, client, handshakes
+from moldau.net.tls import TlsChannel, subject_name
 from moldau.seams.clock import SystemClock
 from moldau.seams.disk import FileRegion, RealDisk
 from moldau.seams.network import Connection, Disconnected, ResponseSlot
@@ -177,6 +177,111 @@ def test_a_handshake_that_does_not_get_done_is_cut_off(run: Run, tls: Contexts) 
             assert await halfway.is_ended()
             assert world.counters.stalled_closed == 2
             assert world.handler.connections == []
+
+    run(main())
+
+
+def hello_of(context: ssl.SSLContext) -> bytes:
+    """What a client says first."""
+    answers, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(answers, said, server_hostname="broker").do_handshake()
+    return said.read()
+
+
+def test_a_hello_may_come_byte_by_byte_and_until_it_is_whole_openssl_is_not_asked(
+    run: Run, tls: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    wrap = ssl.SSLContext.wrap_bio
+
+    def counted(*args: object, **options: object) -> ssl.SSLObject:
+        asked.append(args)
+        return wrap(*args, **options)  # type: ignore[arg-type]  # handed on as they are
+
+    async def main() -> None:
+        hello = hello_of(tls.client)
+        monkeypatch.setattr(ssl.SSLContext, "wrap_bio", counted)
+        async with World(tls=tls.server) as world:
+            peer = await world.peer()
+            for at in range(len(hello) - 1):
+                await peer.send(hello[at : at + 1])
+                if at < 10 or at > len(hello) - 10:
+                    await asyncio.sleep(0.001)  # so that some are read one by one
+            (newcomer,) = world.reactor.newcomers.values()
+            await until(lambda: len(newcomer._hello) == len(hello) - 1)
+            assert not asked
+            await peer.send(hello[-1:])
+            assert (await peer.read(1))[0] == 22  # the server's hello
+            assert len(asked) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff\x01"])
+def test_what_is_no_hello_is_sent_away_at_once(run: Run, tls: Contexts, nonsense: bytes) -> None:
+    async def main() -> None:
+        async with World(tls=tls.server) as world:
+            peer = await world.peer()
+            await peer.send(nonsense)
+            await until(lambda: world.counters.tls_failures == 1)
+            assert not world.reactor.newcomers
+
+    run(main())
+
+
+def test_only_so_many_handshakes_are_under_way_and_who_stops_halfway_keeps_nobody_waiting(
+    run: Run, tls: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "UNDER_WAY_MAX", 2)
+
+    async def main() -> None:
+        hello = hello_of(tls.client)
+        async with World(tls=tls.server) as world:
+            halfway = [await world.peer() for _ in range(2)]
+            for peer in halfway:
+                await peer.send(hello)
+                assert (await peer.read(1))[0] == 22
+            world.pass_time(5_000)  # time does them no harm while nobody waits
+            user = asyncio.ensure_future(connect(world, tls.client))
+            await until(lambda: len(world.reactor.newcomers) == 3 and world.reactor.handshakes.has_waiting)
+            assert not user.done()
+            world.pass_time(1)
+            known = await user
+            assert bytes(await known.request([b"a"])) == b"a"
+            assert world.counters.connections_open == 2  # one made room, the other was not in the way
+            await known.close()
+
+    run(main())
+
+
+def test_handshakes_are_computed_in_turns(run: Run, tls: Contexts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask at once: between two that take long, the loop turns."""
+
+    async def main() -> None:
+        hello = hello_of(tls.client)
+        async with World(tls=tls.server) as world:
+            turn, at = 0, list[int]()
+
+            def count() -> None:
+                nonlocal turn
+                turn += 1
+                asyncio.get_running_loop().call_soon(count)
+
+            def slow(_: TlsChannel) -> None:
+                at.append(turn)
+                world.clock.now_ms += 10
+                raise BlockingIOError
+
+            monkeypatch.setattr(TlsChannel, "handshake", slow)
+            peers = [await world.peer() for _ in range(5)]
+            await until(lambda: len(world.reactor.newcomers) == 5)
+            for peer in peers:
+                peer.sock.send(hello)  # all of them are there when the loop looks
+            count()
+            await until(lambda: len(at) == 5)
+            assert len(set(at)) == 5
+            monkeypatch.undo()
 
     run(main())
 

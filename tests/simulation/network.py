@@ -259,7 +259,9 @@ class SimServerConnection:
         assert self._paused >= 0
         self._schedule()
 
-    def limit_frames(self, max_bytes: int | None) -> None: ...
+    def distrust(self, max_frame_bytes: int) -> None: ...
+
+    def trust(self) -> None: ...
 
     def mute_until(self, deadline_ms: float) -> None:
         self._muted_until_s = max(self._muted_until_s, deadline_ms / 1000)

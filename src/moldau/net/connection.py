@@ -8,7 +8,7 @@ Invariants
 - Responses leave in the order of the requests; a slot is completed once.
 - The handler is never re-entered. Its `on_disconnect` follows its `on_connect` exactly once.
 - Per connection, at most `max_in_flight` slots, one unfinished frame, and the responses to those slots are held.
-- A timer looks after it: idle connections, half-sent requests, half-read responses and handshakes all end.
+- A timer looks after it: idle connections, half-sent requests, half-read responses all end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from moldau.timers.wheel import TimerHandle
 if TYPE_CHECKING:
     from moldau.net.listener import Listener
     from moldau.net.reactor import Reactor
-    from moldau.net.tls import TlsChannel
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ class ServerConnection:
         "_flush_is_scheduled",
         "_frames_left",
         "_handler",
-        "_handshaking",
         "_is_in_turn",
         "_is_released",
         "_is_turn_over",
@@ -85,6 +83,7 @@ class ServerConnection:
         "id",
         "peer_host",
         "peer_port",
+        "since_ms",
         "tls_peer_name",
     )
 
@@ -94,18 +93,17 @@ class ServerConnection:
         listener: Listener,
         channel: Channel,
         peer: tuple[str, int],
-        handshaking: TlsChannel | None,
+        tls_peer_name: str | None,
     ) -> None:
         self.id = reactor.new_id()
         self.context: Any = None  # the handler's own; only it knows the type
         self.peer_host, self.peer_port = peer
-        self.tls_peer_name: str | None = None
+        self.tls_peer_name = tls_peer_name
         self._reactor = reactor
         self._listener = listener
         self._handler: FrameHandler = listener.handler
         self._counters: NetCounters = listener.counters
         self._channel = channel
-        self._handshaking = handshaking
         self._reader = FrameReader(reactor.memory, reactor.settings.max_frame_bytes)
         self._writer = FrameWriter()
         self._slots: deque[Slot] = deque()
@@ -125,7 +123,7 @@ class ServerConnection:
         self._close_reason = ""
         self._throttle: TimerHandle | None = None
         self._write_blocked_since_ms: float | None = None
-        self._last_active_ms = reactor.clock.monotonic_ms()
+        self.since_ms = self._last_active_ms = reactor.clock.monotonic_ms()
         self._watchdog: TimerHandle | None = None
 
     # What the handler sees
@@ -161,14 +159,18 @@ class ServerConnection:
         self._close_reason = reason
         self._slots.clear()
         self._disarm_reading()
-        if flush and self._handshaking is None:
+        if flush:
             self._flush()  # releases when all is sent, or waits for the socket
         else:
             self._release(linger=False)
 
-    def limit_frames(self, max_bytes: int | None) -> None:
-        longest = self._reactor.settings.max_frame_bytes
-        self._reader.max_frame_bytes = longest if max_bytes is None else min(longest, max_bytes)
+    def distrust(self, max_frame_bytes: int) -> None:
+        self._reader.max_frame_bytes = min(self._reactor.settings.max_frame_bytes, max_frame_bytes)
+        self._listener.strangers[self.id] = self
+
+    def trust(self) -> None:
+        self._reader.max_frame_bytes = self._reactor.settings.max_frame_bytes
+        self._listener.strangers.pop(self.id, None)
 
     def mute_until(self, deadline_ms: float) -> None:
         if self._muted & _CLOSING:
@@ -197,21 +199,18 @@ class ServerConnection:
     # Life
 
     def start(self) -> None:
-        """Begin reading; the handler hears of the connection at once, or after the TLS handshake."""
+        """Begin reading; the handler hears of the connection first."""
         self._watch()
-        if self._handshaking is None:
-            self._call_on_connect()
-            if not self._muted:
-                self._arm_reading()
-        else:
-            self._armed_fd = self._channel.fileno()
-            self._reactor.loop.add_reader(self._armed_fd, self._on_handshake)
-            self._on_handshake()
+        self._call_on_connect()
+        if not self._muted:
+            self._arm_reading()
+            if self._channel.has_unread:  # the first request came with the handshake's last bytes
+                self._reactor.loop.call_soon(self._on_readable)
 
     def stop_reading(self) -> None:
         """The reactor stops: take nothing more, answer what is in flight."""
         self._mute(_STOPPING)
-        if self._handshaking is not None or (not self._slots and self._writer.is_empty):
+        if not self._slots and self._writer.is_empty:
             self.close("the server stops", flush=True)
 
     def _call_on_connect(self) -> None:
@@ -219,34 +218,6 @@ class ServerConnection:
             self._handler.on_connect(self)
         except Exception:
             self._handler_failed("on_connect")
-
-    def _on_handshake(self) -> None:
-        tls = self._handshaking
-        assert tls is not None
-        loop = self._reactor.loop
-        try:
-            tls.handshake()
-        except BlockingIOError:
-            if tls.has_unsent:
-                loop.add_writer(self._armed_fd, self._on_handshake)
-            else:
-                loop.remove_writer(self._armed_fd)
-            return
-        except OSError as error:
-            self._counters.tls_failures += 1
-            self._close_reason = f"the TLS handshake failed: {error}"
-            self._release(linger=True)  # the peer should get the alert that tells it why
-            return
-        loop.remove_writer(self._armed_fd)
-        self._handshaking = None
-        self.tls_peer_name = tls.peer_name
-        self._counters.tls_handshakes += 1
-        self._last_active_ms = self._reactor.now_ms()
-        self._disarm_reading()
-        self._call_on_connect()
-        if not self._muted:
-            self._arm_reading()
-            loop.call_soon(self._on_readable)  # the first request may have come with the handshake's last bytes
 
     def _release(self, *, linger: bool) -> None:
         """Let go of everything. The handler is told from the loop, never from within its own call."""
@@ -268,11 +239,11 @@ class ServerConnection:
             reactor.linger(self._channel)
         else:
             self._channel.close()
+        self._listener.strangers.pop(self.id, None)
         reactor.forget(self)
         self._counters.connections_open -= 1
         self._counters.connections_closed += 1
-        if self._handshaking is None:
-            reactor.loop.call_soon(self._call_on_disconnect)
+        reactor.loop.call_soon(self._call_on_disconnect)
 
     def _call_on_disconnect(self) -> None:
         try:
@@ -561,10 +532,7 @@ class ServerConnection:
         is_listening = not self._muted and not self._resume_is_scheduled
         stalled_since = None
         what = ""
-        if self._handshaking is not None:
-            stalled_since, what = self._last_active_ms, "the TLS handshake"
-            stall_ms = min(stall_ms, settings.max_handshake_ms)
-        elif self._write_blocked_since_ms is not None:
+        if self._write_blocked_since_ms is not None:
             stalled_since, what = self._write_blocked_since_ms, "a response"
         elif is_listening and self._reader.unfinished_since_ms is not None:
             stalled_since, what = self._reader.unfinished_since_ms, "a request"

@@ -3,6 +3,9 @@
 A full node does not turn connections away: it stops accepting, and they wait in the kernel's backlog until one closes
 (`max.connections`) or the second is over (`max.connection.creation.rate`). One address with too many connections is
 turned away at once (`max.connections.per.ip`), since it would only fill the backlog for the others.
+
+Strangers, who have not proved yet who they are, do not keep others out: on a full node the one that came first makes
+room for the next, once it has had its second.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import contextlib
 import errno
 import logging
 import socket
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from moldau.net.settings import NetCounters
@@ -20,12 +24,15 @@ from moldau.timers.wheel import TimerHandle
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from moldau.net.connection import ServerConnection
+    from moldau.net.newcomer import Newcomer
     from moldau.net.reactor import Reactor
 
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 64
 _RETRY_MS = 100
 _HELD_MAX = 500
+_STRANGERS_MS_MIN = 1000.0
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -49,6 +56,7 @@ class Listener:
         "max_connections",
         "name",
         "port",
+        "strangers",
         "tls",
     )
 
@@ -69,6 +77,7 @@ class Listener:
         self.tls = tls
         self.is_protected = is_protected or name == reactor.gate.limits.protected_listener
         self.max_connections = max_connections
+        self.strangers: OrderedDict[int, Newcomer | ServerConnection] = OrderedDict()  # in the order they came
         bound_to: tuple[str, int] = sock.getsockname()[:2]
         self.host, self.port = bound_to
         self._reactor = reactor
@@ -116,13 +125,17 @@ class Listener:
         for _ in range(_ACCEPTS_PER_TURN):
             if not self._is_accepting:
                 return
-            if not self._has_room():
-                if reactor.gate.is_out_of_sockets:
-                    count = reactor.gate.open_connections
-                    reactor.warn_of_shortage(self.name, f"{count} are open, and the files need the other descriptors")
-                self._pause()
-                return
             now_ms = reactor.clock.monotonic_ms()
+            if not self._has_room():
+                room_ms = self._room_at_ms()
+                if room_ms is None or room_ms > now_ms:
+                    if reactor.gate.is_out_of_sockets:
+                        count = reactor.gate.open_connections
+                        reactor.warn_of_shortage(
+                            self.name, f"{count} are open, and the files need the other descriptors"
+                        )
+                    self._pause(room_ms)
+                    return
             allowed_ms = reactor.gate.next_creation_ms(self.name, now_ms)
             if allowed_ms > now_ms:
                 self._pause(allowed_ms)
@@ -141,10 +154,35 @@ class Listener:
             self._admit(sock, _numeric(address[0]), address[1], now_ms)
 
     def _has_room(self) -> bool:
-        reactor = self._reactor
-        if self.counters.connections_open >= min(self.max_connections, reactor.gate.max_connections_of(self.name)):
+        if self._is_full:
             return False
+        reactor = self._reactor
         return not reactor.gate.is_full or (self.is_protected and reactor.quietest(unless_listener=self) is not None)
+
+    @property
+    def _is_full(self) -> bool:
+        most = min(self.max_connections, self._reactor.gate.max_connections_of(self.name))
+        return self.counters.connections_open >= most
+
+    def _stranger_in_the_way(self) -> Newcomer | ServerConnection | None:
+        return self._reactor.oldest_stranger(of=self if self._is_full else None)
+
+    def _room_at_ms(self) -> float | None:
+        """When a stranger has been here long enough to make room; None if there is none."""
+        stranger = self._stranger_in_the_way()
+        return None if stranger is None else stranger.since_ms + _STRANGERS_MS_MIN
+
+    def _make_room(self, now_ms: float) -> None:
+        """For the one that was just accepted."""
+        reactor = self._reactor
+        stranger = self._stranger_in_the_way()
+        if stranger is not None and now_ms >= stranger.since_ms + _STRANGERS_MS_MIN:
+            self.counters.strangers_closed += 1
+            stranger.close("room was needed, and it had not proved who it is")
+        elif self.is_protected:
+            quietest = reactor.quietest(unless_listener=self)
+            if quietest is not None:
+                quietest.close("room was needed for another broker (max.connections)")
 
     def _close_later(self, sock: socket.socket, deadline_ms: float) -> None:
         """Who is turned away at once comes again at once. Held are a few: not by this shall descriptors run out."""
@@ -165,10 +203,7 @@ class Listener:
     def _admit(self, sock: socket.socket, host: str, port: int, now_ms: float) -> None:
         reactor = self._reactor
         reactor.gate.created(self.name, now_ms)
-        if self.is_protected and reactor.gate.is_full:
-            quietest = reactor.quietest(unless_listener=self)
-            if quietest is not None:
-                quietest.close("room was needed for another broker (max.connections)")
+        needs_room = self._is_full or reactor.gate.is_full
         connected = reactor.gate.limits.connected
         if connected is not None and (waits_ms := connected(host, now_ms)) > 0:
             self.counters.connections_rejected += 1
@@ -178,6 +213,8 @@ class Listener:
             self.counters.connections_rejected += 1
             sock.close()
             return
+        if needs_room:
+            self._make_room(now_ms)
         settings = reactor.settings
         try:
             sock.setblocking(False)
@@ -192,7 +229,7 @@ class Listener:
             return
         self.counters.connections_accepted += 1
         self.counters.connections_open += 1
-        reactor.start_connection(self, sock, (host, port))
+        reactor.welcome(self, sock, (host, port))
 
 
 def bind(host: str, port: int, *, backlog: int, receive_buffer_bytes: int) -> socket.socket:

@@ -15,6 +15,7 @@ from moldau.net.buffers import DEFAULT_LIMIT_BYTES, ReadMemory
 from moldau.net.channel import Channel, PlainChannel
 from moldau.net.connection import ServerConnection
 from moldau.net.gate import Gate
+from moldau.net.handshakes import Handshakes
 from moldau.net.listener import Listener, bind
 from moldau.net.settings import UNLIMITED, ConnectionLimits, NetSettings
 from moldau.seams.clock import Clock
@@ -24,6 +25,8 @@ from moldau.timers.wheel import TimerHandle, TimingWheel
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from moldau.net.newcomer import Newcomer
 
 _log = logging.getLogger(__name__)
 _WARN_AGAIN_MS = 60_000
@@ -59,6 +62,7 @@ class Reactor:
         # Whoever has more to do than fits a turn of the loop.
         self.turns = Turns(loop, clock.monotonic_ms)
         self.endings = Turns(loop, clock.monotonic_ms)
+        self.handshakes = Handshakes(Turns(loop, clock.monotonic_ms), wheel, clock.monotonic_ms)
         # How many connections were read, and whether in this turn of the loop no more should be.
         self.reads = 0
         self.is_turn_full = False
@@ -68,6 +72,7 @@ class Reactor:
         self.gate = Gate(limits or ConnectionLimits())
         self.listeners: list[Listener] = []
         self.connections: dict[int, ServerConnection] = {}
+        self.newcomers: dict[int, Newcomer] = {}
         self.is_stopping = False
         self._ids = itertools.count(1)
         self._lingering: set[_Lingering] = set()
@@ -100,6 +105,8 @@ class Reactor:
         self._close_held()
         for listener in tuple(self.listeners):
             listener.close_now()
+        for newcomer in tuple(self.newcomers.values()):
+            newcomer.close("the server stops")
         for connection in tuple(self.connections.values()):
             connection.stop_reading()
         deadline = self.wheel.add(self.clock.monotonic_ms() + max(0.0, drain_ms), self._stop_now)
@@ -118,16 +125,19 @@ class Reactor:
     def new_id(self) -> int:
         return next(self._ids)
 
-    def start_connection(self, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> None:
-        handshaking = None
-        channel: Channel
+    def welcome(self, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> None:
         if listener.tls is None:
-            channel = PlainChannel(sock)
+            self.start_connection(listener, PlainChannel(sock), peer, None)
         else:
-            from moldau.net.tls import TlsChannel
+            from moldau.net.newcomer import Newcomer
 
-            channel = handshaking = TlsChannel(sock, listener.tls, self.memory.scratch, server_side=True)
-        connection = ServerConnection(self, listener, channel, peer, handshaking)
+            newcomer = Newcomer(self, listener, sock, peer)
+            self.newcomers[newcomer.id] = listener.strangers[newcomer.id] = newcomer
+
+    def start_connection(
+        self, listener: Listener, channel: Channel, peer: tuple[str, int], tls_peer_name: str | None
+    ) -> None:
+        connection = ServerConnection(self, listener, channel, peer, tls_peer_name)
         self.connections[connection.id] = connection
         connection.start()
 
@@ -150,7 +160,11 @@ class Reactor:
 
     def forget(self, connection: ServerConnection) -> None:
         del self.connections[connection.id]
-        self.gate.left(connection.peer_host)
+        self.left(connection.peer_host)
+
+    def left(self, address: str) -> None:
+        """A connection of that address is no more, or never became one."""
+        self.gate.left(address)
         for listener in self.listeners:
             listener.resume()
         self._check_emptied()
@@ -183,6 +197,12 @@ class Reactor:
         names = {listener.name for listener in self.listeners if listener.is_protected} | {unless_listener.name}
         others = [connection for connection in self.connections.values() if connection.listener_name not in names]
         return min(others, key=lambda connection: connection.last_active_ms, default=None)
+
+    def oldest_stranger(self, *, of: Listener | None = None) -> Newcomer | ServerConnection | None:
+        """Who has not proved who it is for the longest time, on all listeners or on one."""
+        lines = (listener.strangers for listener in self.listeners if of is None or listener is of)
+        first = (next(iter(line.values())) for line in lines if line)
+        return min(first, key=lambda stranger: stranger.since_ms, default=None)
 
     def wait_for_memory(self, wake: Callable[[], None]) -> None:
         """Call `wake` when a half-received frame gave some back. Those that hold it and hardly go on must go."""
@@ -225,7 +245,7 @@ class Reactor:
         self._check_emptied()
 
     def _check_emptied(self) -> None:
-        if self._emptied is not None and not self.connections and not self._lingering:
+        if self._emptied is not None and not self.connections and not self.newcomers and not self._lingering:
             self._emptied.set()
 
     def _stop_now(self) -> None:

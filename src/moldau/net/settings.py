@@ -76,6 +76,7 @@ class NetCounters:
     connections_rejected: int = 0
     idle_closed: int = 0
     stalled_closed: int = 0
+    strangers_closed: int = 0
     bad_frames: int = 0
     tls_handshakes: int = 0
     tls_failures: int = 0

@@ -39,11 +39,15 @@ class TlsChannel:
         *,
         server_side: bool,
         server_hostname: str | None = None,
+        received: bytes = b"",
     ) -> None:
+        """`received`: ciphertext that was read from the socket before."""
         self._socket = sock
         self._scratch = scratch  # shared by all: ciphertext passes through it within one call
         self._cipher_in = ssl.MemoryBIO()
         self._cipher_out = ssl.MemoryBIO()
+        if received:
+            self._cipher_in.write(received)
         self._tls = context.wrap_bio(
             self._cipher_in, self._cipher_out, server_side=server_side, server_hostname=server_hostname
         )

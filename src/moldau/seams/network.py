@@ -80,8 +80,11 @@ class Connection(Protocol):
     def close(self, reason: str, *, flush: bool = False) -> None:
         """Close. With `flush`, the responses completed so far leave first; unfinished slots are dropped either way."""
 
-    def limit_frames(self, max_bytes: int | None) -> None:
-        """Longer frames close the connection, from the next one on; None for the limit everybody has."""
+    def distrust(self, max_frame_bytes: int) -> None:
+        """It has to prove who it is: until `trust`, longer frames close it, and on a full node it makes room."""
+
+    def trust(self) -> None:
+        """It has: from the next frame on it may what everybody may."""
 
     def mute_until(self, deadline_ms: float) -> None:
         """Take no more requests until then (quotas). Responses still leave. A later deadline wins."""

@@ -34,6 +34,7 @@ _TROUBLES = (
     ("rejected", "connections_rejected"),
     ("idle", "idle_closed"),
     ("stalled", "stalled_closed"),
+    ("not logged in, and room was needed", "strangers_closed"),
     ("bad frame", "bad_frames"),
     ("not accepted", "accept_errors"),
     ("failed handler", "handler_errors"),

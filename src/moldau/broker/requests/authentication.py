@@ -58,7 +58,7 @@ class SaslGate:
         self._dispatcher.on_connect(connection)
         session: Session = connection.context
         session.sasl = SaslAuthenticator(self._offers())
-        connection.limit_frames(self._frame_bytes_max)
+        connection.distrust(self._frame_bytes_max)
         self._watch(connection)
 
     def on_disconnect(self, connection: Connection, reason: str) -> None:
@@ -164,7 +164,7 @@ def logged_in(broker: Needs, connection: Connection) -> None:
     if session.login_deadline is not None:
         session.login_deadline.cancel()
         session.login_deadline = None
-    connection.limit_frames(None)
+    connection.trust()
     session.principal = sasl.principal
     broker.audit.authenticated(
         sasl.principal, address=session.client_address, listener=session.listener_name, mechanism=sasl.mechanism
