@@ -76,7 +76,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 
 _HELP = ["--help", "-h"]
-_PLAIN = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+_PLAIN: dict[Any, str] = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 
 class LazyGroup(TyperGroup):
@@ -143,7 +143,8 @@ def speak_plainly(command: Any) -> None:
         if parameter.is_flag:
             parameter.metavar = ""
         else:
-            parameter.metavar = _PLAIN.get(parameter.type_descriptor.annotation)
+            described = getattr(parameter, "type_descriptor", None)  # older versions of Typer name types as we do
+            parameter.metavar = _PLAIN.get(getattr(described, "annotation", None))
 
 
 app = typer.Typer(
