@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from moldau import cli
-from moldau.cli import common
+from moldau.cli.outage import Outage
 from moldau.cli.target import addresses
 
 
@@ -16,7 +16,7 @@ def test_an_address_without_a_port_gets_kafkas() -> None:
 
 
 def test_an_outage_is_told_once_and_so_is_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    outage = common.Outage("there:9092")
+    outage = Outage("there:9092")
     down = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     for each in (KafkaError(KafkaError._TRANSPORT), down, down):
         outage.on_error(each)

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.cli import console as command
+from moldau.cli.frame import Target
 from moldau.console import pipelines
 from moldau.console.gate.audit import shown
 from moldau.console.gate.roles import Role
@@ -206,7 +207,7 @@ def test_a_console_behind_an_https_address_marks_its_cookies(tmp_path: Path, mon
     file.write_text("issuer=https://login.example\nclient.id=c\npublic.url=https://console.example/\n")
     made: list[ConsoleSettings] = []
     monkeypatch.setattr(command, "_serve", lambda settings, *_, **__: made.append(settings))
-    command.console(listen="0.0.0.0:8080", oidc=file)
+    command.console(Target({"bootstrap.servers": "127.0.0.1:9092"}), listen="0.0.0.0:8080", oidc=file)
     assert made[0].is_secure
     assert "console.example" in made[0].hosts
 

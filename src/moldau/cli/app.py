@@ -123,7 +123,9 @@ def load(name: str, entry: Entry) -> Any:
 
     module = import_module(f"moldau.cli.{entry.module}")
     if entry.function:
-        alone = typer.Typer(add_completion=False)
+        from moldau.cli.frame import Commands
+
+        alone = Commands()
         alone.command()(getattr(module, entry.function))
     else:
         alone = module.app

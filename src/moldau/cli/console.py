@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from moldau.cli.common import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, fail
+from moldau.cli.failure import fail
+from moldau.cli.frame import Target
 
 if TYPE_CHECKING:
     from moldau.console.settings import ConsoleSettings, OidcSettings
@@ -22,14 +23,10 @@ _BACKLOG = 128
 
 
 def console(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    target: Target,
     listen: Annotated[
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where browsers connect.")
     ] = DEFAULT_LISTEN,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", metavar="FILE", help="Kafka's client settings, security.protocol among them."),
-    ] = None,
     users: Annotated[
         Path | None,
         typer.Option("--users", metavar="FILE", help="Who may log in; `moldau console-user` makes its lines."),
@@ -86,11 +83,10 @@ def console(
     if host not in _LOOPBACK and users is None and oidc is None:
         fail(f"--listen {listen} can be reached by others, so people must log in: give --users FILE or --oidc FILE")
     try:
-        kafka = _kafka(bootstrap_server, command_config)
         provider = _oidc(oidc) if oidc is not None else None
         public = urlsplit(provider.public_url if provider is not None else "")
         settings = ConsoleSettings(
-            kafka=kafka,
+            kafka=target.settings,
             users_file=users,
             oidc=provider,
             is_read_only=read_only,
@@ -111,12 +107,6 @@ def console(
         fail(f"{error.filename or listen}: {error.strerror}")
     except ValueError as error:
         fail(str(error))
-
-
-def _kafka(bootstrap_server: str, file: Path | None) -> dict[str, str]:
-    from moldau.broker.config import read_properties
-
-    return {**(read_properties(str(file)) if file is not None else {}), "bootstrap.servers": bootstrap_server}
 
 
 def _hosts(host: str, more: list[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.common import fail
+from moldau.cli.failure import fail
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.common import fail
+from moldau.cli.failure import fail
 from moldau.cli.harmless import harmless_cell
 from moldau.cli.pipeline import Bootstrap, Environment, Settings, Target, _fail_with, _load, app, run_pipeline
 

@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.common import Outage
 from moldau.cli.completing import complete_topics
 from moldau.cli.failure import ExitCode, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
+from moldau.cli.outage import Outage
 from moldau.cli.output import unescape
 from moldau.cli.places import parse_time
 from moldau.cli.record_forms import NAMES, Form, Unfit, make_form

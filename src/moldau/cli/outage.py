@@ -1,28 +1,13 @@
-"""What several commands share besides the frame."""
+"""A cluster that goes away while a command talks to it, and comes back: told once each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from moldau.cli.failure import fail, tell
-from moldau.cli.target import DEFAULT_BOOTSTRAP_SERVER
+from moldau.cli.failure import tell
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-
-# For commands that stand outside of the frame.
-BootstrapServer = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar="MOLDAU_BOOTSTRAP_SERVER",
-        metavar="HOST:PORT",
-        help="Where the cluster is: Moldau or Apache Kafka.",
-    ),
-]
 
 
 class Outage:
@@ -42,6 +27,3 @@ class Outage:
         if self._is_on:
             self._is_on = False
             tell(f"{self._bootstrap_servers} answers again")
-
-
-__all__ = ["DEFAULT_BOOTSTRAP_SERVER", "BootstrapServer", "Outage", "fail"]
