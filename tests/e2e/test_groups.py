@@ -90,12 +90,12 @@ def owned(member: Consumer) -> set[tuple[str, int]]:
     return {(each.topic, each.partition) for each in member.assignment()}
 
 
-def settle(members: Sequence[Consumer], partitions: int, *topics: str) -> list[set[tuple[str, int]]]:
+def wait_until_shared(members: Sequence[Consumer], partitions: int, *topics: str) -> list[set[tuple[str, int]]]:
     """Poll until every partition has one owner and all members own equally many; what each owns."""
     everything = {(topic, partition) for topic in topics for partition in range(partitions)}
     share = len(everything) // len(members)
 
-    def settled() -> list[set[tuple[str, int]]] | None:
+    def shared() -> list[set[tuple[str, int]]] | None:
         for member in members:
             member.poll(0.02)
         shares = [owned(member) for member in members]
@@ -103,7 +103,7 @@ def settle(members: Sequence[Consumer], partitions: int, *topics: str) -> list[s
             return shares
         return None
 
-    found = wait_for(settled, "all partitions are owned once")
+    found = wait_for(shared, "all partitions are owned once")
     assert found is not None
     return found
 
@@ -114,14 +114,14 @@ def test_members_share_the_partitions(bootstrap: str, protocol: dict[str, str]) 
     fill(bootstrap, topic, 6, 5)
     with ExitStack() as stack:
         members = [stack.enter_context(consumer(bootstrap, group, topic, **protocol))]
-        settle(members, 6, topic)
+        wait_until_shared(members, 6, topic)
         for _ in range(2):
             members.append(stack.enter_context(consumer(bootstrap, group, topic, **protocol)))
-            settle(members, 6, topic)
+            wait_until_shared(members, 6, topic)
         with contextlib.suppress(KafkaException):
             members[0].commit(asynchronous=False)
         members.pop(0).close()
-        settle(members, 6, topic)
+        wait_until_shared(members, 6, topic)
 
 
 @every_protocol
@@ -151,9 +151,9 @@ def test_two_groups_read_everything_each(bootstrap: str) -> None:
 def test_new_partitions_are_picked_up(bootstrap: str, protocol: dict[str, str]) -> None:
     topic, group = create_topic(bootstrap, "growing", 2), fresh("group")
     with consumer(bootstrap, group, topic, **protocol) as member:
-        settle([member], 2, topic)
+        wait_until_shared([member], 2, topic)
         add_partitions(bootstrap, topic, 4)
-        settle([member], 4, topic)
+        wait_until_shared([member], 4, topic)
 
 
 @every_protocol
@@ -162,9 +162,9 @@ def test_new_topics_that_match_are_picked_up(bootstrap: str, protocol: dict[str,
     first = create_topic(bootstrap, prefix)
     create_topic(bootstrap, "other")
     with consumer(bootstrap, group, f"^{prefix}.*", **protocol) as member:
-        settle([member], 1, first)
+        wait_until_shared([member], 1, first)
         second = create_topic(bootstrap, prefix)
-        settle([member], 1, first, second)
+        wait_until_shared([member], 1, first, second)
 
 
 def test_commit_metadata_and_explicit_offsets(bootstrap: str) -> None:
@@ -191,12 +191,12 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
         with consumer(
             bootstrap, group, topic, **{"group.instance.id": "leaves", "session.timeout.ms": 20_000}
         ) as other:
-            before = settle([stays, other], 4, topic)
+            before = wait_until_shared([stays, other], 4, topic)
         rebalances.clear()
         with consumer(
             bootstrap, group, topic, **{"group.instance.id": "leaves", "session.timeout.ms": 20_000}
         ) as other:
-            assert settle([stays, other], 4, topic) == before
+            assert wait_until_shared([stays, other], 4, topic) == before
         assert rebalances == [], "nobody else noticed"
 
 
@@ -204,9 +204,9 @@ def test_a_second_owner_of_an_instance_id_fences_the_first(bootstrap: str) -> No
     topic, group = create_topic(bootstrap, "fenced", 2), fresh("group")
     instance = {"group.instance.id": "only-one"}
     with consumer(bootstrap, group, topic, **instance) as first:
-        settle([first], 2, topic)
+        wait_until_shared([first], 2, topic)
         with consumer(bootstrap, group, topic, **instance) as second:
-            settle([second], 2, topic)
+            wait_until_shared([second], 2, topic)
 
             def is_fenced() -> bool:
                 message = first.poll(0.05)

@@ -214,7 +214,7 @@ class ConsumerClient:
             ]
         driver.send(request, tag=self, version=1, client_id=self.name)
 
-    def settle(self) -> None:
+    def take_assigned(self) -> None:
         """Give up what is no longer assigned, take what is."""
         if not self.awaiting and (self.owned != self.assigned or (self.has_new_target and not self.impatient)):
             self.owned = set(self.assigned)
@@ -315,7 +315,7 @@ class Simulation:
             for position, client in enumerate(self.alive):
                 # Some are quick to take and give up partitions, others are not: never all at the same moment.
                 if isinstance(client, ConsumerClient) and (number + position) % 2:
-                    client.settle()
+                    client.take_assigned()
                     self.check_ownership()
                 client.act(self.driver)
                 self.deliver()

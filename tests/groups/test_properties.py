@@ -55,7 +55,7 @@ def happen(simulation: Simulation, kind: str, event: tuple[int, int, int]) -> No
         client.act(driver)
     elif action == 7:
         if isinstance(client, ConsumerClient):
-            client.settle()
+            client.take_assigned()
         client.act(driver)
         simulation.deliver(lose=True)
     elif action == 8:
@@ -69,7 +69,7 @@ def happen(simulation: Simulation, kind: str, event: tuple[int, int, int]) -> No
     elif action == 12:
         driver.reload()
     elif isinstance(client, ConsumerClient):
-        client.settle()
+        client.take_assigned()
     simulation.deliver()
 
 
@@ -105,7 +105,7 @@ def test_groups_come_to_rest(kind: str, events: list[tuple[int, int, int]]) -> N
 
 
 LOSSES = st.lists(
-    st.tuples(st.sampled_from(["start", "beat", "beat", "lose", "lose", "settle", "leave", "time"]), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["start", "beat", "beat", "lose", "lose", "take", "leave", "time"]), st.integers(0, 5)),
     min_size=10,
     max_size=80,
 )
@@ -124,8 +124,8 @@ def test_members_that_miss_answers_are_told_again(events: list[tuple[str, int]])
             continue
         client = simulation.alive[number % len(simulation.alive)]
         assert isinstance(client, ConsumerClient)
-        if what == "settle":
-            client.settle()
+        if what == "take":
+            client.take_assigned()
         elif what == "leave":
             client.leave(simulation.driver)
         elif what == "time":

@@ -72,5 +72,5 @@ def test_memory_is_flat_over_a_long_backlog(moldau: BrokerProcess, fresh_topic: 
     sizes = [int(size) for size in done.stdout.split()]
     print(f"{count} records, resident MiB after each twentieth: {sizes}")
     assert len(sizes) == 20
-    settled = max(sizes[:5])  # buffers, caches and the client's queue are there by then
-    assert max(sizes[5:]) <= settled + 32, sizes
+    warm = max(sizes[:5])  # buffers, caches and the client's queue are there by then
+    assert max(sizes[5:]) <= warm + 32, sizes

@@ -12,7 +12,7 @@ from tests.net.conftest import Run
 from tests.net.support import Peer, World, frame, park, until
 
 
-async def settle() -> None:
+async def several_turns() -> None:
     """Let the loop look at every socket a few times, so that what could happen has happened."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -26,7 +26,7 @@ def test_at_most_so_many_requests_are_in_flight(run: Run) -> None:
             await peer.send(b"".join(map(frame, payloads)))
             await until(lambda: len(world.handler.slots) == 4)
             for answered in range(20):
-                await settle()
+                await several_turns()
                 assert 1 <= len(world.handler.slots) - answered <= 4
                 world.handler.slots[answered].complete([payloads[answered]])
             assert world.handler.frames == payloads
@@ -48,14 +48,14 @@ def test_a_peer_that_does_not_read_is_not_read_from(run: Run) -> None:
             peer = await world.peer(receive_buffer_bytes=4096)
             await peer.send(b"".join(frame(b"%02d" % number) for number in range(100)))
             await until(lambda: world.handler.frames)
-            await settle()
+            await several_turns()
             (connection,) = world.reactor.connections.values()
             assert len(world.handler.frames) < 5
             assert connection._writer.queued_bytes < 3 * len(answer)
             for number in range(100):
                 assert await peer.read_frame() == b"%02d" % number + answer
             assert len(world.handler.frames) == 100
-            await settle()
+            await several_turns()
             assert connection._writer.queued_bytes == 0
 
     run(main())
@@ -93,7 +93,7 @@ def test_a_throttled_connection_is_answered_but_not_read(run: Run) -> None:
             assert await peer.read_frame() == b"a"
             await peer.send(frame(b"c"))
             world.pass_time(499)
-            await settle()
+            await several_turns()
             assert world.handler.frames == [b"a"]
             world.pass_time(1)
             assert await peer.read_frame() == b"b"
@@ -113,7 +113,7 @@ def test_a_longer_throttle_replaces_a_shorter_one(run: Run) -> None:
             connection.mute_until(world.clock.now_ms + 300)
             await peer.send(frame(b"a"))
             world.pass_time(200)
-            await settle()
+            await several_turns()
             assert world.handler.frames == []
             world.pass_time(100)
             assert await peer.read_frame() == b"a"
@@ -135,13 +135,13 @@ def test_a_paused_connection_keeps_its_requests_in_order(run: Run) -> None:
             large = frame(b"L" * 300_000)
             await peer.send(frame(b"a") + frame(b"p") + frame(b"b") + frame(b"c") + large[:1000])
             assert await peer.read_frame() == b"a"
-            await settle()
+            await several_turns()
             await peer.send(large[1000:])
-            await settle()
+            await several_turns()
             assert world.handler.frames == [b"a", b"p"]
             world.handler.slots[1].complete([b"P"])
             assert await peer.read_frame() == b"P"
-            await settle()
+            await several_turns()
             assert world.handler.frames == [b"a", b"p"]
             world.handler.connections[0].resume_dispatch()
             assert len(world.handler.frames) == 2  # from the loop, not from within the call
@@ -166,7 +166,7 @@ def test_a_connection_that_was_paused_twice_waits_for_both(run: Run) -> None:
             (connection,) = world.handler.connections
             connection.pause_dispatch()
             connection.resume_dispatch()
-            await settle()
+            await several_turns()
             assert world.handler.frames == [b"p"]
             connection.resume_dispatch()
             assert await peer.read_frame() == b"a"
@@ -226,7 +226,7 @@ def test_large_frames_wait_for_the_memory_budget(run: Run) -> None:
             await second.send(large)
             await small.send(frame(b"small ones need no budget"))
             assert await small.read_frame() == b"small ones need no budget"
-            await settle()
+            await several_turns()
             assert len(world.handler.frames) == 1
             assert world.reactor.memory.reserved_bytes == held
             await first.send(large[150_000:])
@@ -248,7 +248,7 @@ def test_large_frames_wait_for_what_requests_keep(run: Run) -> None:
             await first.send(large[:150_000])  # one may exceed the budget
             await until(lambda: world.reactor.memory.reserved_bytes > 1_000_000)
             await second.send(large)
-            await settle()
+            await several_turns()
             assert len(world.handler.frames) == 1
             world.handler.connections[0].hold_memory(-1_000_000)
             assert await second.read_frame() == large[4:]
@@ -268,7 +268,7 @@ def test_the_budget_of_a_closed_connection_goes_to_those_who_wait(run: Run) -> N
             await until(lambda: world.reactor.memory.reserved_bytes)
             for other in others:
                 await other.send(large)
-            await settle()
+            await several_turns()
             assert world.handler.frames == []
             first.vanish()
             for other in others:
@@ -284,7 +284,7 @@ def test_half_received_frames_have_a_limit_together_and_one_of_them_is_always_fi
 
     async def in_two_parts(peer: Peer) -> None:
         await peer.send(large[:-100])
-        await settle()
+        await several_turns()
         await peer.send(large[-100:])
         assert await peer.read_frame() == large[4:]
 
@@ -318,7 +318,7 @@ def test_who_holds_memory_that_others_need_must_go_on(run: Run) -> None:
                     break
                 await holder.send(large[900_000 + number : 900_001 + number])
                 world.pass_time(1_000)
-                await settle()
+                await several_turns()
             assert "held memory that others needed" in world.handler.reasons[0]
             await waiting
             assert await other.read_frame() == large[4:]

@@ -151,7 +151,7 @@ class Node:
         settings = self.cluster.settings
         self.raft = Raft(me, self.log, history, settings, self.random, endpoints=endpoints)
         self.raft.start(self.cluster.now_ms, self.disk_state)
-        self.settle()
+        self.carry_out_effects()
 
     def crash(self) -> None:
         """What was not flushed is kept up to an arbitrary point."""
@@ -171,7 +171,7 @@ class Node:
 
     # -- the driver: what broker.quorum does with a real disk and network
 
-    def settle(self) -> None:
+    def carry_out_effects(self) -> None:
         while True:
             self.raft.poll(self.cluster.now_ms)
             effects = self.raft.take_effects()
@@ -198,7 +198,7 @@ class Node:
     def _on_timer(self, at_ms: float) -> None:
         if at_ms == self._timer_at:  # not replaced by another one meanwhile
             self._timer_at = float("inf")
-            self.settle()
+            self.carry_out_effects()
 
     def _flush_later(self) -> None:
         if self._flushing or self.log.flushed >= self.log.end_offset:
@@ -209,7 +209,7 @@ class Node:
         def done() -> None:
             self._flushing = False
             self.log.flushed = max(self.log.flushed, min(end, self.log.end_offset))
-            self.settle()
+            self.carry_out_effects()
 
         self._later(self.flush_ms, done)
 
@@ -259,7 +259,7 @@ class Node:
         self.log.entries.append(Entry(self.raft.epoch, value))
         if isinstance(value, VoterSet):
             self._note_voters([self.log.entries[-1]], self.log.end_offset - 1)
-        self.settle()
+        self.carry_out_effects()
         return True
 
     def add_voter(self, node_id: int) -> bool:
@@ -295,7 +295,7 @@ class Node:
                     )
             case FetchSnapshot():
                 answer = self._answer_snapshot(request)
-        self.settle()
+        self.carry_out_effects()
         return answer
 
     def _answer_snapshot(self, request: FetchSnapshot) -> FetchedSnapshot:
@@ -369,7 +369,7 @@ class Cluster:
         def fail() -> None:
             if sender.is_up and sender.raft is raft:
                 raft.on_failure(self.now_ms, send)
-                sender.settle()
+                sender.carry_out_effects()
 
         def arrive() -> None:
             if not target.is_up or self._is_lost(sender.id, target.id):
@@ -394,7 +394,7 @@ class Cluster:
                 self.later(2000, fail)
             elif sender.is_up and sender.raft is raft:
                 raft.on_answer(self.now_ms, send, answer)
-                sender.settle()
+                sender.carry_out_effects()
 
         self.later(self._delay_ms(), arrive)
 

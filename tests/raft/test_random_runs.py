@@ -35,7 +35,7 @@ def _disturb(cluster: Cluster) -> None:
         node.flush_ms = chance.choice([1.0, 1.0, 50.0, 700.0])
     elif node.is_up:
         node.raft.resign(cluster.now_ms)
-        node.settle()
+        node.carry_out_effects()
 
 
 def run(seed: int) -> Cluster:

@@ -107,7 +107,7 @@ class Story:
     def _resign(self, words: list[str]) -> None:
         node = self.node("leader")
         node.raft.resign(self.cluster.now_ms)
-        node.settle()
+        node.carry_out_effects()
 
     def _snapshot(self, words: list[str]) -> None:
         node = self.node(words[0])

@@ -206,7 +206,7 @@ class Cluster:
         from moldau.controller.brokers import register_broker
 
         controller, member = self.controller, self.members[node_id]
-        controller.now_ms += 60_000  # the session of a former life is over
+        controller.now_ms += 60_000  # the session of another incarnation is over
         request = controller.registration(node_id, rack=member.settings.get("broker.rack"), incarnation=incarnation)
         dirs = len(member.settings.get("log.dirs", "/data").split(","))
         request.log_dirs = [directory_id(node_id, number, member.disks) for number in range(dirs)]

@@ -10,7 +10,7 @@ from moldau.wire import ErrorCode
 _A, _B = (b"a" * 16, 0), (b"b" * 16, 3)
 
 
-def _wish(offset: int) -> FetchFrom:
+def _wanted(offset: int) -> FetchFrom:
     return FetchFrom(leader_epoch=1, fetch_offset=offset, last_fetched_epoch=0, log_start_offset=0, max_bytes=10)
 
 
@@ -20,34 +20,34 @@ def _plan(session: FollowerSession, positions: dict[Key, FetchFrom]) -> FetchPla
 
 def test_a_session_names_all_partitions_once_and_then_what_changed() -> None:
     session = FollowerSession()
-    first = _plan(session, {_A: _wish(0), _B: _wish(0)})
+    first = _plan(session, {_A: _wanted(0), _B: _wanted(0)})
     assert (first.session_id, first.session_epoch, len(first.wanted), first.forgotten) == (0, 0, 2, [])
     assert session.on_response(ErrorCode.NONE, 77)
-    second = _plan(session, {_A: _wish(5), _B: _wish(0)})
-    assert second == (77, 1, [(_A, _wish(5))], [])
+    second = _plan(session, {_A: _wanted(5), _B: _wanted(0)})
+    assert second == (77, 1, [(_A, _wanted(5))], [])
     assert session.on_response(ErrorCode.NONE, 77)
-    assert _plan(session, {_A: _wish(5)}) == (77, 2, [], [_B])
+    assert _plan(session, {_A: _wanted(5)}) == (77, 2, [], [_B])
     assert session.on_response(ErrorCode.NONE, 77)
-    assert _plan(session, {_A: _wish(5), _B: _wish(0)}) == (77, 3, [(_B, _wish(0))], [])
+    assert _plan(session, {_A: _wanted(5), _B: _wanted(0)}) == (77, 3, [(_B, _wanted(0))], [])
 
 
 def test_a_session_starts_over_after_an_error_and_closes_the_former_one_after_a_failure() -> None:
     session = FollowerSession()
-    _plan(session, {_A: _wish(0)})
+    _plan(session, {_A: _wanted(0)})
     session.on_response(ErrorCode.NONE, 77)
-    _plan(session, {_A: _wish(1)})
+    _plan(session, {_A: _wanted(1)})
     session.on_failure()
-    assert _plan(session, {_A: _wish(1)}) == (77, 0, [(_A, _wish(1))], [])
+    assert _plan(session, {_A: _wanted(1)}) == (77, 0, [(_A, _wanted(1))], [])
     session.on_response(ErrorCode.NONE, 78)
-    _plan(session, {_A: _wish(1)})
+    _plan(session, {_A: _wanted(1)})
     assert not session.on_response(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert _plan(session, {_A: _wish(1)}) == (0, 0, [(_A, _wish(1))], [])
+    assert _plan(session, {_A: _wanted(1)}) == (0, 0, [(_A, _wanted(1))], [])
 
 
 def test_a_leader_without_room_for_sessions_gets_full_requests() -> None:
     session = FollowerSession()
     for _ in range(3):
-        assert len(_plan(session, {_A: _wish(0)}).wanted) == 1
+        assert len(_plan(session, {_A: _wanted(0)}).wanted) == 1
         assert session.on_response(ErrorCode.NONE, 0)
 
 

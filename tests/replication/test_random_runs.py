@@ -49,7 +49,7 @@ class _Run:
         for _ in range(_STEPS):
             self.random.choices(steps, weights)[0][1]()
             self.world.check()
-        self.settle()
+        self.end_faults()
 
     def some_node(self) -> int:
         return self.random.choice([1, 2, 3])
@@ -104,7 +104,7 @@ class _Run:
         life, change = self.asked.pop(self.random.randrange(len(self.asked)))
         error = world.commit(change, sender=life, is_told=self.random.random() < 0.7)
         if error == ErrorCode.STALE_BROKER_EPOCH:
-            return  # it was sent in a former life, and nobody waits for the answer any more
+            return  # it was sent in another incarnation, and nobody waits for the answer any more
         lead = world.nodes[world.leader_id].lead
         if error and lead is not None and (again := lead.on_refused(change, error)) is not None:
             self.asked.append((world.life_of(world.leader_id), again))
@@ -116,7 +116,7 @@ class _Run:
         log = self.world.nodes[self.some_node()].log
         log.flushed_offset = log.end_offset
 
-    def settle(self) -> None:
+    def end_faults(self) -> None:
         """Faults stop: everybody comes back, and soon all replicas are equal and in sync."""
         world = self.world
         for node_id, node in world.nodes.items():

@@ -240,30 +240,30 @@ class World:
         self.advance(node)
         return ErrorCode.NONE
 
-    def serve(self, leader: Node, follower: Node, wish: FollowedPartition, max_records: int) -> Answer:
+    def serve(self, leader: Node, follower: Node, wanted: FollowedPartition, max_records: int) -> Answer:
         """The leader's side of a fetch."""
         lead, log = leader.lead, leader.log
         if not leader.is_up:
             return Answer(ErrorCode.NETWORK_EXCEPTION)
-        if wish.leader_epoch != leader.leader_epoch:
-            is_old = wish.leader_epoch < leader.leader_epoch
+        if wanted.leader_epoch != leader.leader_epoch:
+            is_old = wanted.leader_epoch < leader.leader_epoch
             return Answer(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if lead is None:
             return Answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if wish.last_fetched_epoch >= 0 and not self.truncate_by_high_watermark:
-            epoch, end = log.epochs.end_offset_for(wish.last_fetched_epoch, log.end_offset)
-            if end < 0 or wish.fetch_offset < log.start_offset:
+        if wanted.last_fetched_epoch >= 0 and not self.truncate_by_high_watermark:
+            epoch, end = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
+            if end < 0 or wanted.fetch_offset < log.start_offset:
                 return Answer(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < wish.last_fetched_epoch or end < wish.fetch_offset:
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
                 return Answer(ErrorCode.NONE, log.high_watermark, log.start_offset, (), (epoch, end))
-        if not log.start_offset <= wish.fetch_offset <= log.end_offset:
+        if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
             return Answer(ErrorCode.OFFSET_OUT_OF_RANGE)
-        first = wish.fetch_offset - log.start_offset
+        first = wanted.fetch_offset - log.start_offset
         entries = tuple(log.entries[first : first + max_records])
         answer = Answer(ErrorCode.NONE, log.high_watermark, log.start_offset, entries)
         try:
             lead.on_fetch(
-                follower.id, follower.broker_epoch, wish.fetch_offset, follower.log.start_offset, log.end_offset,
+                follower.id, follower.broker_epoch, wanted.fetch_offset, follower.log.start_offset, log.end_offset,
                 self.now_ms,
             )  # fmt: skip
         except ReplicaRefused:
@@ -274,15 +274,15 @@ class World:
     def fetch(self, follower_id: int, max_records: int = 100) -> str:
         """A follower asks the one it takes for the leader, once. Says what came of it."""
         follower = self.nodes[follower_id]
-        wish = follower.follow
-        if not follower.is_up or wish is None:
+        wanted = follower.follow
+        if not follower.is_up or wanted is None:
             return "does not follow"
         leader = self.nodes[follower.leader_id]
-        return self.receive(follower, leader, self.serve(leader, follower, wish, max_records))
+        return self.receive(follower, leader, self.serve(leader, follower, wanted, max_records))
 
     def receive(self, follower: Node, leader: Node, answer: Answer) -> str:
-        wish, log = follower.follow, follower.log
-        assert wish is not None
+        wanted, log = follower.follow, follower.log
+        assert wanted is not None
         step = decide(answer.error, answer.diverging)
         if step is Next.APPEND:
             for entry in answer.entries:
@@ -290,7 +290,7 @@ class World:
             log.high_watermark = follower_high_watermark(log.high_watermark, answer.high_watermark, log.end_offset)
             if log.start_offset < answer.start_offset <= log.end_offset:
                 log.delete_before(answer.start_offset)
-            wish.fetch_offset, wish.last_fetched_epoch = log.end_offset, log.epochs.latest
+            wanted.fetch_offset, wanted.last_fetched_epoch = log.end_offset, log.epochs.latest
             return "appends " + (" ".join(each.value for each in answer.entries) or "nothing")
         if step is Next.TRUNCATE:
             assert answer.diverging is not None
@@ -302,7 +302,7 @@ class World:
                 log.start_over(resume.offset)
             else:
                 self._cut(follower, resume.offset)
-            wish.fetch_offset, wish.last_fetched_epoch = log.end_offset, log.epochs.latest
+            wanted.fetch_offset, wanted.last_fetched_epoch = log.end_offset, log.epochs.latest
             return f"{'starts over' if resume.start_over else 'goes on'} at {log.end_offset}"
         return answer.error.name
 

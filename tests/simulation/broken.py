@@ -173,7 +173,7 @@ def keep_leader_epoch() -> Iterator[None]:
         yield
 
 
-def lead_in_a_former_life() -> Iterator[None]:
+def lead_in_another_incarnation() -> Iterator[None]:
     """A broker that comes back before anybody missed it goes on leading what it led."""
     from moldau.broker.replicas.manager import ReplicaManager
 

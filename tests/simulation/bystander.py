@@ -31,7 +31,7 @@ class Bystanders:
         self._producer = (-1, -1)
         self._transaction = Transaction("bystander#1")
 
-    async def settle(self) -> None:
+    async def begin(self) -> None:
         """Before anything fails."""
         await self._join_classic()
         await self._join_new()

@@ -215,7 +215,7 @@ class _Run:
         watching = world.spawn("observer", self.observer.run)
         if self.plan.bystanders:
             async with asyncio.timeout(CATCH_UP_S):
-                await self.bystanders.settle()
+                await self.bystanders.begin()
             self.tasks.append(world.spawn("bystander", lambda: self.bystanders.stand_by(lambda: self.is_troubled)))
         self._start_clients()
         await self.faults.run(self.plan.trouble_s)

@@ -89,7 +89,7 @@ VARIANTS = [
     Variant("shrink the ISR before the controller agreed", broken.shrink_isr_unasked, 12, _ISR),
     Variant("expand the ISR before the follower caught up", broken.expand_isr_early, 20, _ISR),
     Variant("do not begin an epoch with a new leader", broken.keep_leader_epoch, 5, _PLAIN),
-    Variant("lead what a former life led", broken.lead_in_a_former_life, 150, _REBOOT),
+    Variant("lead what another incarnation led", broken.lead_in_another_incarnation, 150, _REBOOT),
     Variant("take any sequence of a producer", broken.take_any_sequence, 5, _PLAIN),
     # the quorum
     Variant("vote for a shorter log", broken.vote_for_anybody, 60, _QUORUM),

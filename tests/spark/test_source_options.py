@@ -13,7 +13,7 @@ from moldau.spark.options import (
     read_duration_ms,
     source_schema,
 )
-from moldau.spark.ranges import RangeToRead, cut
+from moldau.spark.ranges import RangeToRead, split
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -120,8 +120,8 @@ def ranges(*sizes: int) -> list[RangeToRead]:
         ((8, 8), {"max_records": 8, "min_partitions": 4}, [4, 4, 4, 4]),
     ],
 )
-def test_long_partitions_are_cut(sizes: tuple[int, ...], limits: dict[str, int], expected: list[int]) -> None:
-    parts = cut(ranges(*sizes), **limits)
+def test_long_partitions_are_split(sizes: tuple[int, ...], limits: dict[str, int], expected: list[int]) -> None:
+    parts = split(ranges(*sizes), **limits)
     assert [part.end - part.start for part in parts] == expected
     for index, size in enumerate(sizes):
         own = [part for part in parts if part.partition == index]

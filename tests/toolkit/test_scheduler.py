@@ -32,7 +32,7 @@ class Model:
         self.position = dict.fromkeys(PARTITIONS, 0)
         self.commits: dict[Where, tuple[int, str]] = {}
         self.done: dict[Where, set[int]] = defaultdict(set)  # finished by a handler, ever
-        self.settled: dict[Where, set[int]] = defaultdict(set)  # finished at the time of the last commit
+        self.covered_by_commit: dict[Where, set[int]] = defaultdict(set)  # finished at the time of the last commit
         self.running: list[Entry] = []
         self.handed_on: set[Entry] = set()  # their handler returned, and somebody else is to acknowledge them
         self.started: dict[Part, list[Entry]] = defaultdict(list)
@@ -92,7 +92,7 @@ class Model:
         assert entry.part.alive
         assert not entry.part.draining
         assert entry.due_ms <= self.now
-        assert entry.offset not in self.settled[where], "repeated although its end was committed"
+        assert entry.offset not in self.covered_by_commit[where], "repeated although its end was committed"
         lane = self.lane(entry)
         if lane is None:
             return
@@ -145,8 +145,8 @@ class Model:
         for where, told in self.scheduler.to_commit().items():
             self.commits[where] = told
             self.scheduler.parts[where].committed = told
-            self.settled[where] = self.covered(told, self.done[where])
-            missing = self.done[where] - self.settled[where]
+            self.covered_by_commit[where] = self.covered(told, self.done[where])
+            missing = self.done[where] - self.covered_by_commit[where]
             assert not missing, f"finished but not noted: {missing}"
         assert not self.scheduler.to_commit()
 
@@ -168,7 +168,7 @@ class Model:
             self.commit()
         self.scheduler.removed(where)
         # What was finished and not committed will be done again; that is what at least once means.
-        self.done[where] = set(self.settled[where])
+        self.done[where] = set(self.covered_by_commit[where])
 
     def check(self) -> None:
         assert self.scheduler.held == sum(len(part.unfinished) for part in self.scheduler.parts.values())
@@ -194,7 +194,7 @@ class Model:
         """In the end, with a member that stays, every record was handled."""
         for where in PARTITIONS:
             self.scheduler.removed(where)
-            self.done[where] = set(self.settled[where])
+            self.done[where] = set(self.covered_by_commit[where])
         self.running.clear()
         for where in PARTITIONS:
             self.generation += 1

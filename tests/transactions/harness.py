@@ -89,7 +89,7 @@ def allocator(start: int = 0, length: int = 1_000) -> ProducerIdAllocator:
 
 @dataclass
 class Broker:
-    """A shard, its log, and what it asked for. Appends and markers stay here until the test settles them."""
+    """A shard, its log, and what it asked for. Appends and markers stay here until the test answers them."""
 
     config: TransactionConfig = field(default_factory=TransactionConfig)
     producer_ids: ProducerIdAllocator = field(default_factory=allocator)

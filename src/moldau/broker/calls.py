@@ -47,7 +47,7 @@ class Meter(Protocol):
     def fetch_bytes_max(self) -> float | None: ...
     def fetched(self, call: Call, size_bytes: int) -> int: ...
     def charge(self, call: Call, partitions: int, *, is_strict: bool) -> None: ...
-    def settle(self, call: Call, response: Message | None = None) -> int: ...
+    def throttle(self, call: Call, response: Message | None = None) -> int: ...
 
 
 class Call:
@@ -110,9 +110,9 @@ class Call:
         """As Kafka writes it into group metadata and audit logs."""
         return "/" + self.session.client_address
 
-    def settle(self) -> int:
+    def throttle(self) -> int:
         """What to tell the client as `throttle_time_ms`; for answers that are written by hand."""
-        return 0 if self.meter is None else self.meter.settle(self)
+        return 0 if self.meter is None else self.meter.throttle(self)
 
     def respond(self, response: Message) -> None:
         self.judge(response)
@@ -124,7 +124,7 @@ class Call:
         if self.times is not None:
             self.times.count_errors(response)
         if self.meter is not None:
-            self.meter.settle(self, response)
+            self.meter.throttle(self, response)
 
     def respond_payload(self, body: Payload) -> None:
         """Answer with a body that is already bytes."""

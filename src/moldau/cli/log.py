@@ -203,9 +203,7 @@ def verify(
     output.show(rows, document={"partitions": len(folders), "batches": batches, "bytes": read, "problems": rows})
     tell(f"{len(folders)} partitions, {batches} batches, {size(read)}: {len(found)} problems")
     if found:
-        tell(
-            "the end of a segment that a crash cut off is cut away at the next start; `moldau log recover` does it now"
-        )
+        tell("a segment that a crash left incomplete is truncated at the next start; `moldau log recover` does it now")
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
@@ -229,7 +227,7 @@ def recover(
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, what is wrong is shown.")] = False,
 ) -> None:
-    """Check every record of a stopped node, cut logs off where they are damaged, and make their indexes anew.
+    """Check every record of a stopped node, truncate logs where they are damaged, and make their indexes anew.
 
     What comes after the damage is gone then: on a cluster, deleting the partition's folder and letting the node fetch
     it from the others may be better.

@@ -244,7 +244,7 @@ class PartitionLog:
 
     @offline_on_error
     def append_as_follower(self, buffer: bytes | bytearray | memoryview, leader_epoch: int | None = None) -> None:
-        """Append whole batches as the leader stamped them; a cut-off one at the end is left out.
+        """Append whole batches as the leader stamped them; an incomplete one at the end is left out.
 
         Batches of an epoch newer than `leader_epoch` are left out too: the leader they come from is not the one that
         was asked, and the next fetch will tell.

@@ -13,7 +13,7 @@ Appended = tuple[int, int, int]
 
 
 class ReadInfo(NamedTuple):
-    """Whole batches from the one that holds the asked offset; the last may be cut by the byte limit."""
+    """Whole batches from the one that holds the asked offset; the byte limit may leave the last one incomplete."""
 
     region: FileRegion | None
     first_offset: int  # base offset of the first batch in the region, or the asked offset

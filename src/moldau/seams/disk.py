@@ -258,7 +258,7 @@ class RealFile:
             if start + written < end:
                 self._append_rest(memoryview(data)[written:], start + written)
         except OSError:
-            # A part of the write may be there: cut it off, so that the next append starts where this one did.
+            # A part of the write may be there: truncate it, so that the next append starts where this one did.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise

@@ -1,4 +1,4 @@
-"""Offset ranges of a batch, cut into tasks: what `minPartitions` and `maxRecordsPerPartition` ask for.
+"""Offset ranges of a batch, split into tasks: what `minPartitions` and `maxRecordsPerPartition` ask for.
 
 What a task is told is defined here too, apart from what reads it: planning needs neither numpy nor Arrow.
 
@@ -47,7 +47,7 @@ class FetchSettings:
     outage_s: float = 0.0  # without a broker that answers
 
 
-def cut(
+def split(
     ranges: Iterable[RangeToRead], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[RangeToRead]:
     """The ranges that hold something, long ones in several parts."""

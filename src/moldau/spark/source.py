@@ -24,7 +24,7 @@ from moldau.spark.options import (
     read_int_or,
 )
 from moldau.spark.partitions import assigned_partitions, require_topics
-from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead, cut
+from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead, split
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -60,7 +60,7 @@ def make_tasks(
         for (topic, index), end in sorted(ends.items())
         if (topic, index) in starts
     ]
-    tasks = cut(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+    tasks = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
     return [RangePartition(task) for task in tasks]
 
 

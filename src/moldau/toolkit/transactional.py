@@ -8,7 +8,7 @@ holds up nobody's readers, and one transaction carries the work of many.
 Invariants
 - A record's output and the note that it is finished are in one transaction, or neither is.
 - Whose partition is gone commits nothing: the group's generation, asked for before the snapshot was taken, fences it.
-- A transaction whose end is unknown is settled by fencing (the same transactional id begins again), and everything the
+- A transaction whose end is unknown is ended by fencing (the same transactional id begins again), and everything the
   member owns is read again from what is committed.
 """
 
@@ -259,7 +259,7 @@ class TransactionThread:
         self._suspects: set[Entry] = set()  # they were refused together with others: next time each goes alone
 
     async def begin(self) -> None:
-        """Fence what went before under this id, and settle its last transaction."""
+        """Fence what went before under this id, and end its last transaction."""
         await self._call(self._begin)
 
     async def transact(self, snapshot: Snapshot, metadata: Any, careful: bool) -> None:

@@ -30,5 +30,5 @@ def test_silence_is_never_longer_than_an_answer_can_say(limit: float) -> None:
     meter.produced(call, 100_000_000)
     meter.charge(call, 100_000_000, is_strict=False)
     answer = SimpleNamespace(throttle_time_ms=0)
-    assert meter.settle(call, answer) == answer.throttle_time_ms == INT_MAX
+    assert meter.throttle(call, answer) == answer.throttle_time_ms == INT_MAX
     assert mutes[-1] <= 1_000.0 + INT_MAX

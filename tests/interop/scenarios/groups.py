@@ -7,7 +7,7 @@ from tests.interop.differential import Masks, Side
 from tests.interop.scenarios.support import batch, fetch, new_topic, produce
 
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOADING = 15, 16, 14
-# How often a group is assigned anew while it settles is a matter of timing.
+# How often a group is assigned anew until it is stable is a matter of timing.
 EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")
 _WAITING = {COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOADING}
 

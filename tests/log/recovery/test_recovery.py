@@ -27,7 +27,7 @@ def reopen(log: PartitionLog, *, recovery_point: int = 0, clean: bool = False) -
 
 
 @pytest.mark.parametrize("kind", ["garbage", "half a batch", "zeros", "a flipped bit"])
-def test_a_torn_tail_is_cut_and_reported(log: PartitionLog, disk: SimDisk, kind: str) -> None:
+def test_a_torn_tail_is_truncated_and_reported(log: PartitionLog, disk: SimDisk, kind: str) -> None:
     expected = values(log)
     file = disk.open(log.active_segment.path(".log"))
     if kind == "garbage":
@@ -43,7 +43,7 @@ def test_a_torn_tail_is_cut_and_reported(log: PartitionLog, disk: SimDisk, kind:
     assert values(again) == expected
     assert again.log_end_offset == len(expected)
     assert report.truncated_bytes > 0
-    assert "cut" in report.lines[0]
+    assert "truncated" in report.lines[0]
     assert again.append_as_leader(batch([b"next"]), 3)[0] == len(expected)
 
 

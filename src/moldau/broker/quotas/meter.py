@@ -28,7 +28,7 @@ def meter_of(quotas: ClientQuotas, clock: Clock, call: Call) -> Meter | None:
 
 
 class Meter:
-    """`settle` comes last, with the answer: it says for how long the client should be silent, and sees to it."""
+    """`throttle` comes last, with the answer: it says for how long the client should be silent, and sees to it."""
 
     __slots__ = ("_busy_ms", "_client", "_clock", "_is_forwarded", "_quotas", "_silent_until_ms", "_started_ms")
 
@@ -59,7 +59,7 @@ class Meter:
         """So much would be sent. Milliseconds: then nothing is sent, and the client asks again after so long."""
         now_ms = self._clock.monotonic_ms()
         self._silence(call, self._quotas.fetched(self._client, size_bytes, now_ms), now_ms)
-        return self.settle(call)
+        return self.throttle(call)
 
     def charge(self, call: Call, partitions: int, *, is_strict: bool) -> None:
         """So many partitions are to be made or deleted. Strict: ApiError if the client had too many already."""
@@ -82,7 +82,7 @@ class Meter:
             if not self._is_forwarded:
                 call.connection.mute_until(self._silent_until_ms)
 
-    def settle(self, call: Call, response: Any = None) -> int:
+    def throttle(self, call: Call, response: Any = None) -> int:
         """The request is answered: its own time counts, too. `response` is told the milliseconds of silence."""
         now_ms = self._clock.monotonic_ms()
         if not self._is_forwarded:

@@ -210,7 +210,7 @@ class _Fetcher:
         self._changed.clear()
         if self.before_round is not None:
             self.before_round()
-        wait_ms = self._update_wishes()
+        wait_ms = self._update_wanted()
         endpoint = self._endpoint()
         if endpoint is None or not self._positions:
             self._dirty.update(self._asked)
@@ -255,7 +255,7 @@ class _Fetcher:
                 return each.host, each.port
         return None
 
-    def _update_wishes(self) -> float:
+    def _update_wanted(self) -> float:
         """Bring up to date what to fetch; returns how long until that may be more, if nobody calls before."""
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()

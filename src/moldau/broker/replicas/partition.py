@@ -31,7 +31,7 @@ class ReplicaContext:
 
     node_id: int
     now_ms: Callable[[], float]
-    # Whether the image knows this life of the broker. What a former one led it may lead no more: records are missing
+    # Whether the image knows this incarnation of the broker. What another led it may lead no more: records are missing
     # that followers have, and others would be written in their place, in the same epoch.
     may_lead: Callable[[], bool]
     lag_max_ms: float
@@ -90,7 +90,7 @@ class Partition:
         # What passed here, for those who watch: as leader, to and from clients; and to and from other replicas.
         self.bytes_out = 0
         self.replication_bytes_in = self.replication_bytes_out = 0
-        self._led_records = self._led_bytes = 0  # appended in former times as leader
+        self._led_records = self._led_bytes = 0  # appended while it led before
         self._led_from = (0, 0)  # where the log ended, and how much it had grown, when this time began
         # Only while leading, and only if there are followers.
         self.lead: LeaderState | None = None

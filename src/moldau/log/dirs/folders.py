@@ -40,6 +40,6 @@ def folder_name(topic: str, partition: int) -> str:
 
 
 def marked_folder_name(topic: str, partition: int, unique: bytes, suffix: str) -> str:
-    """A name no other folder has; a long topic name is cut, as the id tells the folders apart."""
+    """A name no other folder has; a long topic name is shortened, as the id tells the folders apart."""
     tail = f"-{partition}.{unique.hex()}{suffix}"
     return topic[: _MAX_NAME_BYTES - len(tail)] + tail

@@ -3,7 +3,7 @@
 The file is mapped when it is first looked at, and may be unmapped again at any time between two calls: `count` is
 kept in memory, so an idle partition costs neither a descriptor nor a mapping. While a segment is active its index
 files are larger than their entries (space is reserved ahead, in doubling steps, so that a full disk is an error
-before the records are written); `trim` cuts them to size, and a trimmed file is exactly its entries, as in Kafka.
+before the records are written); `trim` shortens them to size, and a trimmed file is exactly its entries, as in Kafka.
 
 Entries grow by their first field, the key. A lookup is a binary search that tries the last 8 KiB of entries first (the
 warm section): consumers read near the end, so those pages are in memory, while a plain binary search would touch a few
@@ -41,7 +41,7 @@ class IndexFile:
         return self.mapped_view
 
     def _map(self, size: int) -> None:
-        """Map the file, growing or cutting it to `size`."""
+        """Map the file, growing or shortening it to `size`."""
         if self._mapped is None:
             self._mapped = self._disk.map(self.path, size)
         else:

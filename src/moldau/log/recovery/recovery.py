@@ -291,7 +291,7 @@ class _Opening:
             if truncated:
                 self._report.truncated_bytes += truncated
                 self._report.add(
-                    f"cut {truncated} bytes off segment {segment.base_offset}: it ends at {end_offset} now"
+                    f"truncated segment {segment.base_offset} by {truncated} bytes: it ends at {end_offset} now"
                 )
             following = segments[index + 1 :]
             if following and (truncated or self._is_loss(end_offset, following[0].base_offset)):
@@ -315,7 +315,7 @@ class _Opening:
             self._epochs.assign(epoch, base_offset)
 
     def _recover_segment(self, segment: Segment, before: list[Segment], log_start_offset: int) -> int:
-        """Keep the whole and valid batches at the beginning, index them; the bytes cut off behind them."""
+        """Keep the whole and valid batches at the beginning, index them; the bytes truncated behind them."""
         state = self._producer_state(before, log_start_offset, segment.base_offset)
         segment.reset_indexes()
         segment.txn_index.reset()

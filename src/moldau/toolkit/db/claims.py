@@ -123,8 +123,8 @@ class Claims:
     # A turn.
 
     def turn(self, connection: Connection, outcome: Outcome) -> Claimed:
-        """Settle what was claimed before, and claim more."""
-        self.settle(connection, outcome)
+        """Note what became of what was claimed before, and claim more."""
+        self.note_outcome(connection, outcome)
         free = connection.scalars(self._free_lanes).all()
         if not free:
             return Claimed()
@@ -136,7 +136,7 @@ class Claims:
             connection.execute(self._lease, {"lanes": lanes})
         return Claimed(lanes, rows)
 
-    def settle(self, connection: Connection, outcome: Outcome) -> None:
+    def note_outcome(self, connection: Connection, outcome: Outcome) -> None:
         # First what writes in any case: SQLite then waits for its turn here, and not in the middle.
         freed = [lane for lane in outcome.lanes if lane not in outcome.paused]
         connection.execute(self._release, {"lanes": freed, "pause": 0})

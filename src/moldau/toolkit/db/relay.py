@@ -1,4 +1,4 @@
-"""The outbox's relay: claims rows, sends them, settles what became of them. Several may run; each row is one's work.
+"""The outbox's relay: claims rows, sends them, notes what became of them. Several may run; each row is one's work.
 
     relay = OutboxRelay(outbox, bootstrap_servers="127.0.0.1:9092")
     await relay.start()
@@ -11,7 +11,7 @@ Invariants: rows of a key are handed to the client in their order, and no send g
 out while the next one did not would be overtaken). If one is not acknowledged, it and what follows of its key are sent
 again. A row is written to only after the cluster's acknowledgement.
 
-Steps, for tests that kill the process after each: claimed, sent, acknowledged, settled.
+Steps, for tests that kill the process after each: claimed, sent, acknowledged, noted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from moldau.toolkit.sending import Delivery, Producer
 log = logging.getLogger("moldau.toolkit")
 T = TypeVar("T")
 
-STEPS = ("claimed", "sent", "acknowledged", "settled")
+STEPS = ("claimed", "sent", "acknowledged", "noted")
 RECEIPTS_TOPIC = "outbox-receipts"
 _LANES_AT_ONCE = 16  # of 64, so that several relays share the work
 _HOUSEKEEPING_S = 5.0
@@ -128,7 +128,7 @@ class OutboxRelay:
         self._tasks = [asyncio.create_task(self._run(), name="outbox relay")]
 
     async def stop(self) -> None:
-        """Wait for what is on its way, settle it, give the lanes back."""
+        """Wait for what is on its way, note its outcome, give the lanes back."""
         self._stopping.set()
         self._nudged.set()
         if self._tasks:
@@ -209,8 +209,8 @@ class OutboxRelay:
             self._step("claimed")
             outcome = await self._send(claimed)
             self._step("acknowledged")
-        with contextlib.suppress(Exception):  # what is not settled is sent again when the lease is over
-            await self._database.run(lambda connection: self._claims.settle(connection, outcome))
+        with contextlib.suppress(Exception):  # what is not noted is sent again when the lease is over
+            await self._database.run(lambda connection: self._claims.note_outcome(connection, outcome))
             self._count(outcome)
         self._held = ()
 
@@ -218,7 +218,7 @@ class OutboxRelay:
         self._held = ()  # they are given back now
         claimed = await self._database.run(lambda connection: self._claims.turn(connection, outcome))
         if outcome.lanes:
-            self._step("settled")
+            self._step("noted")
         self._count(outcome)
         return claimed
 

@@ -337,7 +337,7 @@ def _answer(
             call.respond_nothing()
     elif at_once and _are_acknowledged(appended, acks):
         call.respond_payload(
-            [encode_produce_response(call.version, _by_topic(request, told), throttle_time_ms=call.settle())]
+            [encode_produce_response(call.version, _by_topic(request, told), throttle_time_ms=call.throttle())]
         )
     else:
         outcomes = _by_topic(request, told)
@@ -447,11 +447,11 @@ class _DelayedProduce:
         if sum(len(of_topic) for _, of_topic in outcomes) > _READ_AT_ONCE_MAX:
             self._broker.go_on(call, _respond_at_length(self._broker, call, outcomes))
         else:
-            call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.settle())])
+            call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.throttle())])
 
 
 async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> None:
-    work = partial(encode_produce_response, call.version, outcomes, throttle_time_ms=call.settle())
+    work = partial(encode_produce_response, call.version, outcomes, throttle_time_ms=call.throttle())
     async with broker.long_look:
         body = await broker.loop.run_in_executor(broker.executor, work)
     call.respond_payload([body])
@@ -466,4 +466,4 @@ def _answer_all(call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
     outcomes: Outcomes = [
         (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
     ]
-    call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.settle())])
+    call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.throttle())])
