@@ -45,7 +45,7 @@ def test_a_rule_of_access_comes_and_goes() -> None:
     with Broker(settings) as broker, console(broker.bootstrap_servers) as client:
         assert "No ACLs" in fragment(client, "/acls")
         assert post(client, "/acls", **ACL, host="10.0.0.9").status_code == 303
-        rows = eventually(lambda: "1 ACLs" in (text := fragment(client, "/acls")) and text, "the rule is shown")
+        rows = eventually(lambda: "1 ACL<" in (text := fragment(client, "/acls")) and text, "the rule is shown")
         assert "User:&lt;b&gt;alice&lt;/b&gt;" in rows
         assert "No ACLs" in fragment(client, "/acls?q=bob")
         assert _acls(broker.bootstrap_servers) == {("User:<b>alice</b>", "orders", "10.0.0.9")}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import moldau.console
 from moldau.console.gate.users import parse_users
 from moldau.console.views import Views
+from moldau.console.wording import counted, noun
 
 HERE = Path(moldau.console.__file__).parent
 
@@ -62,3 +64,24 @@ def test_a_console_for_others_wants_a_login() -> None:
     done = _run("console", "--listen", "0.0.0.0:8080")
     assert done.returncode == 1
     assert "--users FILE or --oidc FILE" in done.stderr
+
+
+def test_one_thing_is_no_things() -> None:
+    assert [counted(count, "partition") for count in (0, 1, 2, 1_234)] == [
+        "0 partitions",
+        "1 partition",
+        "2 partitions",
+        "1,234 partitions",
+    ]
+    assert (noun(1, "entry"), noun(2, "entry")) == ("entry", "entries")
+
+
+def test_no_page_has_a_word_for_many_beside_a_number() -> None:
+    """`{{ count | n }} topics` says "1 topics" one day: `counted` and `noun` know better."""
+    beside = re.compile(r"\|\s*(?:n|short|length)\s*\}\}(?:</b>)?\s*(?:<span[^>]*>)?\s*[a-zA-Z]+s\b")
+    found = [
+        f"{path.name}: {match[0]}"
+        for path in sorted((HERE / "templates").glob("*.html"))
+        for match in beside.finditer(path.read_text())
+    ]
+    assert not found, "\n".join(found)

@@ -86,7 +86,7 @@ def test_every_screen_answers(client: Client, path: str) -> None:
         ("/dead-letters/orders-dlt", "letters", "LookupError"),
         ("/traces?id=nobody", "steps", "Nothing is noted about it"),
         ("/topics", "live", "orders"),
-        ("/", "live", "brokers up"),
+        ("/", "live", "broker up"),
     ],
 )
 def test_the_parts_that_are_asked_for(client: Client, path: str, target: str, has: str) -> None:
@@ -207,7 +207,7 @@ def test_a_group_with_members_is_not_moved(client: Client, broker: str) -> None:
         member = client.house.snapshot.groups["busy"].members[0]
         assert (member.client, member.assigned) == ("worker-7", (("orders", (0, 1, 2)),))
         answer = post(client, "/group/reset", name="busy", to="earliest")
-        assert (answer.status_code, "stop them first" in answer.text) == (409, True)
+        assert (answer.status_code, "Stop its consumers" in answer.text) == (409, True)
     finally:
         reader.close()
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from moldau.console.gate.roles import Role
 from moldau.console.messages.text import visible
+from moldau.console.wording import counted, noun
 
 if TYPE_CHECKING:
     from moldau.console.gate.guard import Visit
@@ -88,7 +89,16 @@ class Views:
         )
         filters = self._environment.filters
         filters.update(
-            n=number, size=size, rate=rate, short=short, duration=duration, spark=spark, visible=visible, q=_quoted
+            n=number,
+            size=size,
+            rate=rate,
+            short=short,
+            duration=duration,
+            spark=spark,
+            visible=visible,
+            q=_quoted,
+            noun=noun,
+            counted=counted,
         )
         self._environment.globals.update(Role=Role, static=self._static, share=share, min=min, max=max)
         self._stamps: dict[str, str] = {}

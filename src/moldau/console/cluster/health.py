@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moldau.console.cluster.model import Group, Snapshot, Topic
+from moldau.console.wording import counted
 
 _NEARLY_FULL = 0.1
 _EXAMPLES = 3
@@ -22,7 +23,7 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
     found = [Alert("bad", problem) for problem in snapshot.problems]
     for broker in snapshot.brokers.values():
         if not broker.is_up:
-            text = f"Broker {broker.id} is away; {broker.replicas:,} replicas with it."
+            text = f"Broker {broker.id} is away; {counted(broker.replicas, 'replica')} with it."
             found.append(Alert("bad", text, f"/brokers/{broker.id}"))
         for folder in broker.log_dirs:
             if folder.error:
@@ -34,12 +35,13 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
     leaderless = [topic for topic in snapshot.topics.values() if topic.leaderless]
     if leaderless:
         count = sum(topic.leaderless for topic in leaderless)
-        text = f"{count:,} partitions have no leader and cannot be read or written: {_names(leaderless)}."
+        have = f"{counted(count, 'partition')} {_have(count)}"
+        text = f"{have} no leader and cannot be read or written: {_names(leaderless)}."
         found.append(Alert("bad", text, "/topics?show=leaderless"))
     short = [topic for topic in snapshot.topics.values() if topic.short]
     if short:
         count = sum(topic.short for topic in short)
-        text = f"{count:,} partitions have replicas out of sync: {_names(short)}."
+        text = f"{counted(count, 'partition')} {_have(count)} replicas out of sync: {_names(short)}."
         found.append(Alert("warn", text, "/topics?show=short"))
     for word, what in (
         ("stalled", "standing still with members there"),
@@ -48,7 +50,7 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
     ):
         groups = [group for group in snapshot.groups.values() if group.judgement == word]
         if groups:
-            text = f"{len(groups):,} group{'s are' if len(groups) > 1 else ' is'} {what}: {_names(groups)}."
+            text = f"{counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} {what}: {_names(groups)}."
             found.append(Alert("bad" if word == "stalled" else "warn", text, f"/groups?show={word}"))
     return found
 
@@ -56,3 +58,7 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
 def _names(found: Sequence[Topic | Group]) -> str:
     names = [each.name for each in found[:_EXAMPLES]]
     return ", ".join(names) + ("…" if len(found) > _EXAMPLES else "")
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"

@@ -9,6 +9,7 @@ from moldau.console.cluster.admin import Reassignment
 from moldau.console.cluster.model import Broker
 from moldau.console.gate.guard import Refusal, Visit
 from moldau.console.screens import common
+from moldau.console.wording import counted
 
 _LED_MAX = 200
 
@@ -112,7 +113,10 @@ async def start_reassignment(visit: Visit) -> Response:
     brokers_up = [each for each in dict.fromkeys(wanted) if each in house.snapshot.brokers]
     replication = common.whole(form.get("replication") or str(topic.replication), "The number of replicas", 1, 1_000)
     if len(brokers_up) < replication:
-        raise Refusal(400, f"{replication} replicas need at least {replication} brokers: name them, with commas.")
+        raise Refusal(
+            400,
+            f"For {counted(replication, 'replica')} name at least {counted(replication, 'broker')}, with commas.",
+        )
     plan = admin.spread(house.snapshot, topic.name, brokers_up, replication)
     changed = {each.index: plan[each.index] for each in topic.partitions if tuple(each.replicas) != plan[each.index]}
     if form.get("step") != "apply":
@@ -129,7 +133,11 @@ async def start_reassignment(visit: Visit) -> Response:
     if changed:
         await house.ask(admin.reassign, house.asker, topic.name, changed)
     await house.refresh()
-    return common.done(visit, "/reassignments", f"{len(changed)} partitions of {topic.name} are on their way.")
+    return common.done(
+        visit,
+        "/reassignments",
+        f"On the way: {counted(len(changed), 'partition')} of {topic.name}.",
+    )
 
 
 async def cancel_reassignment(visit: Visit) -> Response:
@@ -143,4 +151,8 @@ async def cancel_reassignment(visit: Visit) -> Response:
 async def elect_leaders(visit: Visit) -> Response:
     moved = await visit.house.ask(admin.elect_preferred, visit.house.asker)
     await visit.house.refresh()
-    return common.done(visit, "/brokers", f"{moved} partitions are led by their preferred replica again.")
+    return common.done(
+        visit,
+        "/brokers",
+        f"Led by its preferred replica again: {counted(moved, 'partition')}.",
+    )

@@ -17,6 +17,7 @@ from moldau.console.house import House
 from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
 from moldau.console.screens.messages import time_ms
+from moldau.console.wording import counted
 
 _ORDERS = {
     "name": lambda group: group.name,
@@ -154,7 +155,8 @@ async def reset_group(visit: Visit) -> Response:
     if found.members:
         raise Refusal(
             409,
-            f"{found.name} has {len(found.members)} members: stop them first. Only a group that rests can be moved.",
+            f"{found.name} has {counted(len(found.members), 'member')}; only a group without can be moved. "
+            "Stop its consumers first.",
         )
     moves = await house.ask(planned, house, house.snapshot, found, dict(form))
     if form.get("step") != "apply":
@@ -164,7 +166,9 @@ async def reset_group(visit: Visit) -> Response:
     await house.refresh()
     count = sum(bool(move.difference) for move in moves)
     return common.done(
-        visit, f"/group?name={quote(found.name, safe='')}", f"{count} partitions of {found.name} were moved."
+        visit,
+        f"/group?name={quote(found.name, safe='')}",
+        f"{counted(count, 'partition')} of {found.name} {'was' if count == 1 else 'were'} moved.",
     )
 
 

@@ -11,6 +11,7 @@ from moldau.console.cluster import access
 from moldau.console.cluster.access import Acl
 from moldau.console.gate.guard import Refusal, Visit
 from moldau.console.screens import common
+from moldau.console.wording import counted
 
 
 async def _asked(visit: Visit, question: Callable[[Any], Any]) -> tuple[Any, str]:
@@ -69,7 +70,7 @@ async def create_acl(visit: Visit) -> Response:
 
 async def delete_acl(visit: Visit) -> Response:
     count = await visit.house.ask(access.delete_acl, visit.house.asker, _acl(visit.form))
-    return common.done(visit, "/acls", f"{count} ACL deleted.")
+    return common.done(visit, "/acls", f"{counted(count, 'ACL')} deleted.")
 
 
 async def users(visit: Visit) -> Response:

@@ -11,6 +11,7 @@ from moldau.console.cluster.model import Topic
 from moldau.console.gate.guard import Refusal, Visit
 from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
+from moldau.console.wording import counted
 
 _PARTITIONS_MAX = 10_000
 _SETTINGS_MAX = 50
@@ -154,4 +155,4 @@ async def add_partitions(visit: Visit) -> Response:
     count = common.whole(visit.form.get("count", ""), "The number of partitions", 1, _PARTITIONS_MAX)
     await visit.house.ask(admin.add_partitions, visit.house.asker, found.name, count)
     await visit.house.refresh()
-    return common.done(visit, f"/topics/{found.name}", f"{found.name} has {count} partitions now.")
+    return common.done(visit, f"/topics/{found.name}", f"{found.name} has {counted(count, 'partition')} now.")
