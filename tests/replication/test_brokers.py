@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from moldau.broker.channels import Channels
 from moldau.broker.replicas.dir_assignments import DirAssignments
 from moldau.broker.replicas.isr_updates import IsrUpdates
 from moldau.controller.context import ControllerResult
@@ -15,6 +17,7 @@ from moldau.log.flush import FlushJob
 from moldau.records import build_batch
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
+from moldau.wire.fetch import FetchedFrame
 from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
 from tests.support.sim_disk import SimDisk
 
@@ -218,6 +221,32 @@ def test_nothing_is_readable_before_it_is_on_the_disk_where_the_topic_wants_flus
         assert log.flushed_offset == 1
 
     cluster.run(test)
+
+
+def test_a_leader_that_names_no_ids_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """What a peer answers is not to be trusted: an answer in a version without topic ids is told, not asserted."""
+    cluster = Cluster(2)
+    left = [3]
+
+    async def test() -> None:
+        call = Channels.call
+
+        async def old(self: Channels, *place: Any, **more: Any) -> Any:
+            answer = await call(self, *place, **more)
+            if isinstance(answer, FetchedFrame) and answer.topics and left[0]:
+                left[0] -= 1
+                return answer._replace(topics=[("t", results) for _, results in answer.topics])
+            return answer
+
+        with patch.object(Channels, "call", old):
+            cluster.create("t", [1, 2])
+            assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
+            await cluster.until(lambda: cluster.values(2, "t") == ["a"])
+        assert not left[0]
+
+    cluster.run(test)
+    assert "the leader is too old" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_follower_that_missed_deleted_records_starts_over() -> None:

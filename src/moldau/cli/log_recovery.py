@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.cli.log_files import partition_folders, verify_folder
+from moldau.log.errors import LogError
 
 _METADATA = "__cluster_metadata"
 
@@ -54,7 +55,8 @@ def _recovered(folder: Path, dir_: Any) -> dict[str, Any]:
     from moldau.log.recovery.recovery import Gaps, RecoveryReport, open_log
 
     name = parse_folder(folder.name)
-    assert name is not None
+    if name is None:
+        raise LogError(f"{folder.name} is no partition's folder: they are called TOPIC-N")
     report = RecoveryReport()
     log = open_log(
         LogContext(dir_.disk),

@@ -174,7 +174,8 @@ def fetch_keys(url: str) -> bytes:
                 return file.read(_KEY_SET_BYTES_MAX + 1)
         except OSError as error:
             raise KeysUnavailable(f"{parts.path} cannot be read: {error.strerror}") from None
-    assert parts.hostname is not None
+    if parts.hostname is None:
+        raise KeysUnavailable(f"{url!r} names no host")
     connection = HTTPSConnection(
         parts.hostname, parts.port, timeout=_FETCH_SECONDS_MAX, context=create_default_context()
     )

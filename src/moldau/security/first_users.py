@@ -54,7 +54,8 @@ def parse_first_user(text: str) -> FirstUser:
 
 
 def first_user(mechanism: str, name: str, password: str) -> FirstUser:
-    assert mechanism in HASHES
+    if mechanism not in HASHES:
+        raise ValueError(f"there is no mechanism {mechanism}; there are {', '.join(HASHES)}")
     return FirstUser(mechanism, name, derive_keys(mechanism, password, os.urandom(_SALT_BYTES), ITERATIONS_MIN))
 
 

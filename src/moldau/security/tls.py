@@ -150,7 +150,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
         )
     else:
         where = "ssl.keystore.location"
-        assert settings.key_store_location is not None
+        if settings.key_store_location is None:
+            raise TlsTrouble(where, "is missing")
         data = _read(where, settings.key_store_location)
         password = settings.key_password
         if _kind("ssl.keystore", settings.key_store_type, data, settings.key_store_location) == _PKCS12:

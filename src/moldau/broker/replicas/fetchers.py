@@ -237,7 +237,12 @@ class _Fetcher:
             if frame.error_code not in _SESSION_ERRORS:
                 await self._pause(self._backoff_ms)
             return
-        await self._take(frame)
+        try:
+            await self._take(frame)
+        except MalformedFrame as error:
+            _log.warning("what broker %d answers is of no use: %s", self.leader_id, error)
+            self._session.on_failure()
+            await self._pause(self._backoff_ms)
 
     async def _pause(self, timeout_ms: float) -> None:
         """Until something changes, or for so long."""
@@ -328,7 +333,8 @@ class _Fetcher:
         lost: list[_Followed] = []
         unflushed: list[Partition] = []
         for topic_id, results in frame.topics:
-            assert isinstance(topic_id, bytes)
+            if not isinstance(topic_id, bytes):
+                raise MalformedFrame("the answer names topics and not their ids: the leader is too old")
             for result in results:
                 key = (topic_id, result.partition)
                 followed, position = self.partitions.get(key), self._positions.get(key)

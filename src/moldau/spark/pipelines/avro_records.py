@@ -60,7 +60,8 @@ class Decoder:
         left = len(value) - body.tell()
         if left:
             raise ValueError(f"not Avro of this schema: {left} bytes are left over")
-        assert isinstance(record, dict)  # `record_schema` has accepted nothing else
+        if not isinstance(record, dict):
+            raise ValueError("not Avro of this schema: it is no record")  # noqa: TRY004  the bytes are wrong, not a type
         return record
 
 
