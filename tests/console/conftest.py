@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.testing import Broker
-from tests.console.support import Client, console, eventually
+from tests.console.support import Client, commit_orders, console, eventually, send_letters
 
 TOPICS = {"orders": 3, "hostile": 1, "payments": 1, "orders-dlt": 1, "moldau-trace": 2}
 
@@ -42,16 +42,8 @@ def _fill(address: str) -> None:
             "orders", json.dumps(order), f"c-{number % 10}", number % 3, timestamp=1_000_000 + number,
             headers=[("trace", b"t%d" % number)],
         )  # fmt: skip
-    for number in range(12):
-        reason = b"LookupError" if number % 3 else b"ValueError"
-        producer.produce(
-            "orders-dlt", b'{"id": %d}' % number, b"k",
-            headers=[
-                ("kafka_dlt-original-topic", b"orders"), ("kafka_dlt-original-partition", bytes(4)),
-                ("kafka_dlt-original-offset", number.to_bytes(8, "big")), ("kafka_dlt-exception-fqcn", reason),
-                ("kafka_dlt-exception-message", b"<i>out of</i> stock"),
-            ],
-        )  # fmt: skip
+    reasons = [b"LookupError" if number % 3 else b"ValueError" for number in range(12)]
+    send_letters(producer, reasons, b"<i>out of</i> stock", b"k")
     hostile: list[tuple[bytes | None, bytes | None]] = [
         (b"<b>key</b>", b"<script>alert(1)</script>"),
         (b"\xc3\x28", b"\xff\xfe\x00\x01"),
@@ -63,8 +55,4 @@ def _fill(address: str) -> None:
     for key, value in hostile:
         producer.produce("hostile", value, key, headers=[("<i>n</i>", b"<svg onload=alert(3)>")])
     producer.flush(30)
-    reader = Consumer(
-        {"bootstrap.servers": address, "group.id": "readers", "log_level": 0, "enable.auto.commit": False}
-    )
-    reader.commit(offsets=[TopicPartition("orders", index, 40) for index in range(3)], asynchronous=False)
-    reader.close()
+    commit_orders(address, "readers", 40)

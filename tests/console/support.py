@@ -4,18 +4,65 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import uvicorn
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau.console.app import create_app
 from moldau.console.house import House
 from moldau.console.settings import ConsoleSettings
 
 HTMX = {"hx-request": "true"}
+# Screens that show any cluster; topics, groups and messages have theirs besides.
+SCREENS = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/settings",
+    "/topics/orders/messages",
+    "/groups",
+    "/brokers",
+    "/brokers/1",
+    "/reassignments",
+    "/transactions",
+    "/acls",
+    "/users",
+    "/quotas",
+    "/dead-letters",
+    "/dead-letters/orders-dlt",
+    "/delays",
+    "/traces",
+    "/pipelines",
+    "/schemas",
+    "/audit",
+    "/happened",
+    "/api",
+)
+
+
+def send_letters(producer: Producer, reasons: Sequence[bytes], message: bytes, key: bytes | None = None) -> None:
+    """Orders that died, one for each reason."""
+    for number, reason in enumerate(reasons):
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("kafka_dlt-original-topic", b"orders"),
+            ("kafka_dlt-original-partition", bytes(4)),
+            ("kafka_dlt-original-offset", number.to_bytes(8, "big")),
+            ("kafka_dlt-exception-fqcn", reason),
+            ("kafka_dlt-exception-message", message),
+        ]
+        producer.produce("orders-dlt", b'{"id": %d}' % number, key, headers=headers)
+
+
+def commit_orders(address: str, group: str, offset: int) -> None:
+    """As somebody who has read so far of each of the three partitions, and left."""
+    settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0, "enable.auto.commit": False}
+    reader = Consumer(settings)
+    reader.commit(offsets=[TopicPartition("orders", index, offset) for index in range(3)], asynchronous=False)
+    reader.close()
 
 
 class Client(httpx.Client):

@@ -8,12 +8,21 @@ from dataclasses import dataclass, field
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it brings no types
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, expect
 
 from moldau.testing import Cluster
-from tests.console.support import Client, console, eventually, fragment, post
+from tests.console.support import (
+    SCREENS,
+    Client,
+    commit_orders,
+    console,
+    eventually,
+    fragment,
+    post,
+    send_letters,
+)
 from tests.interop.apache_kafka import ApacheKafka
 from tests.interop.peers.chromium import chromium
 
@@ -21,33 +30,7 @@ from tests.interop.peers.chromium import chromium
 _PATIENCE_MS = 20_000
 expect.set_options(timeout=_PATIENCE_MS)
 
-SCREENS = (
-    "/",
-    "/topics",
-    "/topics/orders",
-    "/topics/orders/messages",
-    "/topics/orders/messages/0/1",
-    "/topics/orders/settings",
-    "/groups",
-    "/group?name=billing",
-    "/brokers",
-    "/brokers/1",
-    "/reassignments",
-    "/transactions",
-    "/acls",
-    "/users",
-    "/quotas",
-    "/dead-letters",
-    "/dead-letters/orders-dlt",
-    "/delays",
-    "/traces",
-    "/pipelines",
-    "/schemas",
-    "/audit",
-    "/happened",
-    "/api",
-    "/topics/nope",
-)
+SHOWN = (*SCREENS, "/topics/orders/messages/0/1", "/group?name=billing", "/topics/nope")
 WIDE, PHONE = {"width": 1360, "height": 850}, {"width": 390, "height": 844}
 
 
@@ -61,16 +44,8 @@ def fill(address: str, replicas: int) -> None:
     for number in range(300):
         order = {"id": f"o-{number}", "total": number * 1.5, "items": [{"sku": "rope", "count": number % 5}]}
         producer.produce("orders", json.dumps(order), f"c-{number % 10}", headers=[("trace-id", b"%x" % number)])
-    for number in range(9):
-        producer.produce(
-            "orders-dlt", b'{"id": %d}' % number,
-            headers=[
-                ("kafka_dlt-original-topic", b"orders"), ("kafka_dlt-original-partition", bytes(4)),
-                ("kafka_dlt-original-offset", number.to_bytes(8, "big")),
-                ("kafka_dlt-exception-fqcn", b"LookupError" if number % 3 else b"ConnectionError"),
-                ("kafka_dlt-exception-message", b"out of stock"),
-            ],
-        )  # fmt: skip
+    reasons = [b"LookupError" if number % 3 else b"ConnectionError" for number in range(9)]
+    send_letters(producer, reasons, b"out of stock")
     hostile: list[bytes | None] = [
         b"<script>window.broken = 1</script><img src=x onerror='window.broken = 2'>",
         b'{"a": "</span></pre><script>window.broken = 3</script>", "b": "<div hx-get=/topics hx-trigger=load>"}',
@@ -87,11 +62,7 @@ def fill(address: str, replicas: int) -> None:
             headers=[("<svg onload=window.broken=4>", b"javascript:window.broken=5")],
         )
     producer.flush(30)
-    reader = Consumer(
-        {"bootstrap.servers": address, "group.id": "billing", "log_level": 0, "enable.auto.commit": False}
-    )
-    reader.commit(offsets=[TopicPartition("orders", index, 20) for index in range(3)], asynchronous=False)
-    reader.close()
+    commit_orders(address, "billing", 20)
 
 
 @dataclass
@@ -132,7 +103,7 @@ def stage() -> Iterator[Stage]:
             yield Stage(cluster, client, browser)
 
 
-def settled(page: Page, path: str) -> None:
+def show(page: Page, path: str) -> None:
     page.goto(path)
     expect(page.locator(".asking")).to_have_count(0)
 
@@ -147,15 +118,15 @@ def test_every_screen_fits_and_makes_the_browser_complain_of_nothing(
     stage: Stage, size: dict[str, int], colours: str
 ) -> None:
     with stage.page(size=size, colours=colours) as page:
-        for path in SCREENS:
-            settled(page, path)
+        for path in SHOWN:
+            show(page, path)
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), f"{path} scrolls sideways"
 
 
 @pytest.mark.parametrize("path", ["/", "/topics/orders", "/topics/orders/messages", "/group?name=billing"])
 def test_the_screens_people_use_most_are_accessible(stage: Stage, path: str) -> None:
     with stage.page() as page:
-        settled(page, path)
+        show(page, path)
         assert _broken(page) == []
 
 
@@ -165,28 +136,28 @@ def test_the_screens_people_use_most_are_accessible(stage: Stage, path: str) -> 
 def test_every_screen_is_accessible(stage: Stage, size: dict[str, int], colours: str) -> None:
     with stage.page(size=size, colours=colours) as page:
         found = {}
-        for path in SCREENS:
-            settled(page, path)
+        for path in SHOWN:
+            show(page, path)
             found[path] = _broken(page)
     assert {path: broken for path, broken in found.items() if broken} == {}
 
 
 def test_hostile_content_stays_text(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/topics/hostile/messages")
+        show(page, "/topics/hostile/messages")
         rows = page.locator("#rows .messages tbody tr")
         expect(rows).to_have_count(6)
         for number in range(6):
             rows.nth(number).locator("a").click()
             expect(page.locator("#detail h2")).to_contain_text(f"offset {5 - number}")
         for offset in range(6):
-            settled(page, f"/topics/hostile/messages/0/{offset}")
+            show(page, f"/topics/hostile/messages/0/{offset}")
         assert page.evaluate("window.broken") is None
         assert (
             page.locator("main script, main img, main i[onclick], main [hx-trigger='load'] [hx-get='/topics']").count()
             == 0
         )
-        settled(page, "/topics/hostile/messages/0/2")
+        show(page, "/topics/hostile/messages/0/2")
         assert "⟨U+202E⟩" in page.locator("pre.content").last.inner_text()
 
 
@@ -207,7 +178,7 @@ def test_the_live_tail_keeps_pace_with_load(stage: Stage) -> None:
     thread.start()
     try:
         with stage.page() as page:
-            settled(page, "/topics/clicks/messages")
+            show(page, "/topics/clicks/messages")
             page.get_by_role("button", name="Live").click()
             expect(page.locator("#tail-rows tr").nth(100)).to_be_visible()
             expect(page.locator("#tailing")).to_contain_text("shown")
@@ -224,7 +195,7 @@ def test_the_live_tail_keeps_pace_with_load(stage: Stage) -> None:
 
 def test_filters_pages_and_links(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/topics/orders/messages?start=oldest")
+        show(page, "/topics/orders/messages?start=oldest")
         expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
         page.get_by_label("Filter", exact=True).fill("value.total > 440 and value.items[0].count = 4")
         page.get_by_role("button", name="Read").click()
@@ -246,7 +217,7 @@ def test_filters_pages_and_links(stage: Stage) -> None:
 
 def test_the_keyboard_leads_everywhere(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/")
+        show(page, "/")
         page.keyboard.press("g")
         page.keyboard.press("t")
         page.wait_for_url("**/topics")
@@ -271,7 +242,7 @@ def test_the_keyboard_leads_everywhere(stage: Stage) -> None:
 
 def test_times_are_in_the_readers_zone(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/topics/orders/messages/0/1")
+        show(page, "/topics/orders/messages/0/1")
         shown = page.locator("dl.facts time").first
         told = page.evaluate(
             "ms => new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'medium', timeZone: 'Asia/Tokyo'})"
@@ -283,20 +254,20 @@ def test_times_are_in_the_readers_zone(stage: Stage) -> None:
 
 def test_sending_changing_and_deleting_with_a_typed_name(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/topics/doomed")
+        show(page, "/topics/doomed")
         page.get_by_role("button", name="Send a message").click()
         page.locator("#send [name=value]").fill('{"hello": "<world>"}')
         page.locator("#send [name=value_as]").select_option("json")
         page.get_by_role("button", name="Send", exact=True).click()
         page.wait_for_url("**/messages/0/0")
         expect(page.locator("pre.content").last).to_contain_text('"hello": "<world>"')
-        settled(page, "/topics/doomed/settings")
+        show(page, "/topics/doomed/settings")
         page.get_by_label("Search settings").fill("retention.ms")
         page.get_by_role("button", name="Change retention.ms", exact=True).click()
         page.locator("#edit-setting [name=setting_value]").fill("7200000")
         page.get_by_role("button", name="Set", exact=True).click()
         expect(page.locator(".flash")).to_contain_text("retention.ms of doomed is now 7200000")
-        settled(page, "/topics/doomed")
+        show(page, "/topics/doomed")
         page.get_by_role("button", name="Delete the topic").first.click()
         button = page.locator("#delete-topic .danger")
         expect(button).to_be_disabled()
@@ -308,7 +279,7 @@ def test_sending_changing_and_deleting_with_a_typed_name(stage: Stage) -> None:
 
 def test_plots_are_drawn_and_redrawn(stage: Stage) -> None:
     with stage.page() as page:
-        settled(page, "/brokers")
+        show(page, "/brokers")
         expect(page.locator(".plot canvas")).to_have_count(2)
         expect(page.locator(".plot .u-legend").first).to_contain_text("broker 1")
 
@@ -316,16 +287,16 @@ def test_plots_are_drawn_and_redrawn(stage: Stage) -> None:
 def test_a_broker_that_dies_while_one_looks(stage: Stage) -> None:
     """Last in this file: nothing is reloaded, the page says what happened, and again when the broker is back."""
     with stage.page() as page:
-        settled(page, "/")
+        show(page, "/")
         expect(page.locator(".alerts")).not_to_contain_text("Broker 3 is away")
         stage.cluster.crash(3)
         expect(page.locator(".alerts")).to_contain_text("Broker 3 is away", timeout=30_000)
         expect(page.locator(".happened").first).to_contain_text("broker 3 is away")
-        settled(page, "/topics/orders/messages")
+        show(page, "/topics/orders/messages")
         expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
-        settled(page, "/brokers/3")
+        show(page, "/brokers/3")
         expect(page.locator("main")).to_contain_text("The broker is away")
-        settled(page, "/")
+        show(page, "/")
         stage.cluster.start_node(3)
         expect(page.locator(".happened").first).to_contain_text("broker 3 is back", timeout=30_000)
 
@@ -340,7 +311,7 @@ def test_the_console_on_apache_kafka(apache_kafka: ApacheKafka) -> None:
         assert (topic.records, topic.lag, len(topic.partitions)) == (300, 240, 3)
         assert client.house.snapshot.problems == ()
         assert client.house.snapshot.quorum is not None
-        for path in SCREENS[:-1]:
+        for path in SHOWN[:-1]:
             assert client.get(path).status_code == 200, path
         assert "retention.ms" in fragment(client, "/topics/orders/settings", "settings")
         assert "SECURITY_DISABLED" in fragment(client, "/acls")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,16 +62,3 @@ class Decoder:
         if not isinstance(record, dict):
             raise ValueError("not Avro of this schema: it is no record")  # noqa: TRY004  the bytes are wrong, not a type
         return record
-
-
-def plain(value: Any) -> Any:
-    """What Arrow does not know by itself."""
-    match value:
-        case uuid.UUID():
-            return str(value)
-        case dict():
-            return {key: plain(each) for key, each in value.items()}
-        case list():
-            return [plain(each) for each in value]
-        case _:
-            return value

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import types as t
 
+from moldau.spark.arrow_values import plain
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
 from moldau.spark.registry.protobuf_text import message_class
@@ -129,19 +129,6 @@ def _parsed_avro(text: str, references: Mapping[str, str]) -> Any:
     for each in references.values():
         parse_schema(json.loads(each), named_schemas=named)
     return parse_schema(json.loads(text), named_schemas=named)
-
-
-def plain(value: Any) -> Any:
-    """What Arrow does not know by itself."""
-    match value:
-        case uuid.UUID():
-            return str(value)
-        case dict():
-            return {key: plain(each) for key, each in value.items()}
-        case list():
-            return [plain(each) for each in value]
-        case _:
-            return value
 
 
 def _validator(schema: Schema) -> Any:
