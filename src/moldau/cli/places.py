@@ -20,14 +20,6 @@ _AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _MILLISECONDS_DIGITS = 12  # fewer would be before 2001
 
 
-def parse_duration(text: str) -> float:
-    """Seconds, of `30s`, `1.5h`, `2d`."""
-    found = _AGO.fullmatch(text.strip())
-    if found is None or text.strip().startswith("-"):
-        misused(f"{text!r} is no length of time: write 30s, 15m, 1.5h, 2d")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
 def parse_time(text: str) -> int:
     """Milliseconds since 1970, of an ISO time (UTC unless it says otherwise), of milliseconds, or of `-1h`: ago."""
     given = text.strip()

@@ -51,9 +51,6 @@ class OffsetStore:
         """Committed offsets of a group by topic and partition. To be read, not changed."""
         return self._committed.get(group_id, {})
 
-    def has_committed(self, group_id: str) -> bool:
-        return group_id in self._committed
-
     def has_open_transactions(self, group_id: str) -> bool:
         return group_id in self._open
 

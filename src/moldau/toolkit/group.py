@@ -91,7 +91,6 @@ class Group:
         self._has_started = False
         self._is_transacting = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_assigned = asyncio.Event()
         self._thread = ConsumerThread(
             settings.config,
             self._wanted_topics,
@@ -155,9 +154,6 @@ class Group:
     @property
     def assignment(self) -> list[Where]:
         return sorted(self._owners)
-
-    async def until_assigned(self) -> None:
-        await self._is_assigned.wait()
 
     # Topics; called by the thread.
 
@@ -280,7 +276,6 @@ class Group:
                 part.committed = owner[1].scheduler.snapshot(part)
             if self._is_stopping:
                 part.draining = True
-        self._is_assigned.set()
         log.info("assigned %d partitions: %s", len(event.starts), _listed(start.where for start in event.starts))
         self._call(self._hooks.assigned, [start.where for start in event.starts])
 

@@ -29,8 +29,6 @@ from moldau.wire.messages import (
     DescribeTransactionsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsRequest,
@@ -43,8 +41,6 @@ TOPIC, BROKER = 2, 4
 _TIMEOUT_MS = 15_000
 _BY_NAME = 5  # DeleteTopics: version 6 may name topics by id
 _SET, _RESET = 0, 1
-_TRANSACTION_KEY = 1
-_COORDINATOR_BY_KEY = 3
 _SOURCES = {
     1: "set for this topic",
     2: "set for this broker",
@@ -314,10 +310,3 @@ def transactions(asker: Asker, pattern: str = "", most: int = 500) -> tuple[list
             )
         )
     return found, len(listed)
-
-
-def transaction_coordinator(asker: Asker, transactional_id: str) -> tuple[str, int]:
-    request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION_KEY)
-    answer = asker.any(request, FindCoordinatorResponse, _COORDINATOR_BY_KEY)
-    check(answer.error_code, f"no coordinator for {transactional_id}")
-    return answer.host, answer.port
