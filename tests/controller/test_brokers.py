@@ -1,5 +1,6 @@
 """Brokers come, call, fall silent, shut down and leave."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -145,7 +146,7 @@ def test_registrations_that_are_refused(world: World) -> None:
     assert _refused(world, good.replace(features=no_elr))[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_requests_of_a_former_life_are_stale(world: World) -> None:
+def test_requests_of_another_incarnation_are_stale(world: World) -> None:
     request = m.BrokerHeartbeatRequest(0, world.image.brokers[0].epoch - 1)
     result = broker_heartbeat(world.image, request, world.context, world.sessions)
     assert result.response.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -153,6 +154,22 @@ def test_requests_of_a_former_life_are_stale(world: World) -> None:
     assert result.refusal.startswith("Expected broker epoch")
     unknown = broker_heartbeat(world.image, m.BrokerHeartbeatRequest(77, 1), world.context, world.sessions)
     assert unknown.refusal == "No broker registration found for broker id 77"
+
+
+def test_deciding_changes_no_session(world: World) -> None:
+    """The controller is a function: whoever asked it applies what it says, once the records are appended."""
+    before = copy.deepcopy(world.sessions._sessions)
+    world.now_ms += 100
+    heard = m.BrokerHeartbeatRequest(1, world.image.brokers[1].epoch, 5)
+    for result in (
+        broker_heartbeat(world.image, heard, world.context, world.sessions),
+        register_broker(world.image, world.registration(7), world.context, world.sessions),
+    ):
+        assert result.sessions
+        assert world.sessions._sessions == before
+        world.sessions.update(result.sessions)
+        assert world.sessions._sessions != before
+        before = copy.deepcopy(world.sessions._sessions)
 
 
 def test_silence_is_fencing_and_somebody_else_leads(world: World) -> None:

@@ -22,7 +22,7 @@ from moldau.controller.features import (
 )
 from moldau.controller.fold import apply
 from moldau.controller.image import NO_LEADER, BrokerRegistration, ClusterImage, PartitionImage, is_reserved_dir
-from moldau.controller.sessions import BrokerSessions
+from moldau.controller.sessions import KnownSessions
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
@@ -52,7 +52,7 @@ def register_broker(
     image: ClusterImage,
     request: m.BrokerRegistrationRequest,
     context: ControllerContext,
-    sessions: BrokerSessions,
+    sessions: KnownSessions,
 ) -> ControllerResult[m.BrokerRegistrationResponse]:
     existing = image.brokers.get(request.broker_id)
     try:
@@ -92,7 +92,7 @@ def _check_registration(
     image: ClusterImage,
     request: m.BrokerRegistrationRequest,
     context: ControllerContext,
-    sessions: BrokerSessions,
+    sessions: KnownSessions,
     existing: BrokerRegistration | None,
 ) -> None:
     if request.cluster_id != context.cluster_id:
@@ -162,7 +162,7 @@ def _records_for_shutdown(
 
 
 def broker_heartbeat(
-    image: ClusterImage, request: m.BrokerHeartbeatRequest, context: ControllerContext, sessions: BrokerSessions
+    image: ClusterImage, request: m.BrokerHeartbeatRequest, context: ControllerContext, sessions: KnownSessions
 ) -> ControllerResult[m.BrokerHeartbeatResponse]:
     try:
         broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -207,7 +207,7 @@ def _state(broker: BrokerRegistration) -> BrokerState:
 def _next_state(
     image: ClusterImage,
     request: m.BrokerHeartbeatRequest,
-    sessions: BrokerSessions,
+    sessions: KnownSessions,
     broker: BrokerRegistration,
     *,
     caught_up: bool,

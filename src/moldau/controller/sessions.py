@@ -1,11 +1,12 @@
 """Who is alive, as the active controller knows it from heartbeats.
 
 Soft state, not in the metadata log: a new controller starts with everybody's session fresh. A session belongs to a
-broker id and an epoch, so heartbeats of a former incarnation do not keep the new one alive, nor the other way round.
+broker id and an epoch, so heartbeats of another incarnation do not keep the new one alive, nor the other way round.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from moldau.controller.image import ClusterImage
 
@@ -23,6 +24,16 @@ class BrokerSession:
     shutdown_offset: int = -1
     # The process it belonged to is certainly gone: the next incarnation need not wait for the session to end.
     is_of_the_past: bool = False
+
+
+class KnownSessions(Protocol):
+    """What a decision may know of the sessions. It changes none: it says what they shall be."""
+
+    def of(self, broker_id: int, epoch: int) -> BrokerSession: ...
+
+    def is_alive(self, broker_id: int, epoch: int, now_ms: float) -> bool: ...
+
+    def lowest_active_offset(self, image: ClusterImage) -> int | None: ...
 
 
 class BrokerSessions:
