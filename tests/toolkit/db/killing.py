@@ -155,7 +155,12 @@ def kill_outbox(
 ) -> None:
     """Writers and relays killed at every step, a relay beside them; then orders and messages are the same."""
     outbox = Outbox(url, table=table)
-    asyncio.run(outbox.create())
+
+    async def make() -> None:
+        await outbox.create()
+        await outbox.database.close()
+
+    asyncio.run(make())
     results_table(f"{table}_orders").metadata.create_all(engine)
     make_topic(bootstrap, topic, 2)
     per_writer = 30 * rounds
