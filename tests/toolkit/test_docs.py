@@ -42,6 +42,15 @@ def test_commands_on_the_pages_exist() -> None:
                 assert option in done.stdout, f"{page.name}: {words}"
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in ("index", "proof", "bad-luck")])
+def test_a_page_tells_problem_code_and_how_others_do_it(page: Path) -> None:
+    text = page.read_text()
+    missing = [each for each in ("**The problem.**", "```python", "**Elsewhere.**") if each not in text]
+    if page.stem not in ("testing", "watching"):  # these look on, and promise nothing about records
+        missing += [each for each in ("uaranteed", "ot guaranteed") if each not in text]
+    assert not missing, f"{page.name} lacks {missing}"
+
+
 def test_what_holds_a_promise_exists() -> None:
     """docs/toolkit/proof.md names tests; one that was renamed or left out is noticed."""
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "toolkit" / "proof.md").read_text()))
