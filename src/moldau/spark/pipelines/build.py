@@ -79,7 +79,7 @@ def _placed(where: Where, name: str, make: Callable[[], T]) -> T:
     try:
         return make()
     except PySparkException as error:
-        message = " ".join(str(error).split(";\n")[0].split("\n")[0].split())
+        message = " ".join(str(error).strip().split(";\n")[0].split("\n")[0].split())  # some begin with an empty line
         raise PipelineError([Problem(where.mark, f"Spark does not accept {name!r}: {message}")]) from error
     except (TypeError, ValueError, OSError, AttributeError) as error:
         raise PipelineError([Problem(where.mark, f"{name!r}: {type(error).__name__}: {error}")]) from error

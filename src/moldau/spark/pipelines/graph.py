@@ -65,6 +65,8 @@ def is_stream(item: object) -> bool:
             return not item.static
         case model.DatabaseSource():
             return bool(item.cursor)
+        case model.DeltaSource():
+            return item.changes
         case model.PatternSource() | model.RateSource() | model.PythonSource():
             return True
         case _:

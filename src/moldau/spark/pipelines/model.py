@@ -216,6 +216,10 @@ class DatabaseSource:
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DeltaSource:
     delta: str = text("folder of a Delta table, read as it is when the pipeline starts")
+    changes: bool = flag("not the table but its change feed, as a stream; the table has delta.enableChangeDataFeed")
+    start: str = text("of changes: the first version to read, or latest", "0")
+    commits_per_batch: int = number("of changes: at most so many commits in a batch", 100)
+    watermark: Watermark | None = part(_WATERMARK_ABOUT, Watermark)
     where: Where = where()
 
 

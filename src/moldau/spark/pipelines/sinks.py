@@ -334,10 +334,11 @@ def _console(sink: model.ConsoleSink) -> WriteBatch:
 def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     """A session of the pipeline's own: its views and settings are nobody else's."""
     from moldau.spark.pipelines.database_source import DatabaseDataSource
+    from moldau.spark.pipelines.delta_changes import DeltaChangesDataSource
     from moldau.spark.pipelines.topic_table import TopicTableDataSource
     from moldau.spark.pipelines.transforms import needs_rocksdb
 
-    own = own_session(spark, DatabaseDataSource, TopicTableDataSource)
+    own = own_session(spark, DatabaseDataSource, DeltaChangesDataSource, TopicTableDataSource)
     # A row that cannot be calculated with becomes null; it does not stop the stream. `spark:` in the file may differ.
     own.conf.set("spark.sql.ansi.enabled", "false")
     # Exactly-once needs a row in the same task when its batch is repeated. Adaptive execution joins and splits tasks by

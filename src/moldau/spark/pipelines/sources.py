@@ -41,7 +41,7 @@ class Opened:
 def open_source(spark: SparkSession, pipeline: model.Pipeline, name: str, source: model.Source, query: str) -> Opened:
     """`query` names the consumer group that shows the progress: each query reads for itself."""
     opened = _open(spark, pipeline, name, source, f"{pipeline.name}-{query}")
-    watermark = None if isinstance(source, model.DatabaseSource | model.DeltaSource) else source.watermark
+    watermark = None if isinstance(source, model.DatabaseSource) else source.watermark
     if watermark is None:
         return opened
     return Opened(opened.rows.withWatermark(watermark.column, watermark.delay), opened.bad)
@@ -59,10 +59,7 @@ def _open(spark: SparkSession, pipeline: model.Pipeline, name: str, source: mode
         case model.DatabaseSource():
             return Opened(_database(spark, source))
         case model.DeltaSource():
-            from deltalake import DeltaTable
-
-            files = DeltaTable(_path(pipeline, source.delta)).file_uris()
-            return Opened(spark.read.parquet(*files))
+            return Opened(_delta(spark, pipeline, source))
         case model.PythonSource():
             rows: DataFrame = find(source.python, pipeline.folder)(spark)
             return Opened(rows)
@@ -285,6 +282,18 @@ def _files(spark: SparkSession, pipeline: model.Pipeline, source: model.FileSour
         reader = reader.schema(parse_schema(source.schema))
     rows: DataFrame = reader.load(path)
     return rows
+
+
+def _delta(spark: SparkSession, pipeline: model.Pipeline, source: model.DeltaSource) -> DataFrame:
+    path = _path(pipeline, source.delta)
+    if not source.changes:
+        from deltalake import DeltaTable
+
+        return spark.read.parquet(*DeltaTable(path).file_uris())
+    from moldau.spark.pipelines.delta_changes import FORMAT, schema_of
+
+    options = {"path": path, "start": source.start, "commits": str(source.commits_per_batch)}
+    return spark.readStream.format(FORMAT).options(**options).schema(schema_of(path)).load()
 
 
 def _database(spark: SparkSession, source: model.DatabaseSource) -> DataFrame:

@@ -141,10 +141,17 @@ def _source(pipeline: model.Pipeline, name: str, source: model.Source) -> Proble
                 yield Problem(source.where.mark, "a database source reads a `table` or a `query`", "give one of them")
         case model.DeltaSource():
             yield from _needs("deltalake", "delta", source.where.of("delta"))
+            if source.start != "latest" and not source.start.isdecimal():
+                message = f"{source.start!r} is no version of a table"
+                yield Problem(source.where.of("start"), message, "give a number, or latest")
+            if source.watermark is not None and not source.changes:
+                yield Problem(
+                    source.where.of("watermark"), "a table has no watermark", "leave it out, or read `changes`"
+                )
         case _:
             pass
     columns = of_source(source)
-    watermark = None if isinstance(source, model.DatabaseSource | model.DeltaSource) else source.watermark
+    watermark = None if isinstance(source, model.DatabaseSource) else source.watermark
     if watermark is not None:
         yield from _watermark(watermark, columns)
 
