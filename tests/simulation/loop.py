@@ -272,6 +272,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers.clear()
 
 
+EPOCH_MS = 1_700_000_000_000  # when every world begins
+
+
 class VirtualClock:
     """A node's own clock: it may run fast or slow, and its wall clock may be wrong."""
 
@@ -281,7 +284,7 @@ class VirtualClock:
         self.rate = rate
 
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.skew_ms + int(self._loop.now * 1000)
+        return EPOCH_MS + self.skew_ms + int(self._loop.now * 1000)
 
     def monotonic_ms(self) -> float:
         return self._loop.now * 1000 * self.rate

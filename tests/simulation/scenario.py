@@ -35,6 +35,7 @@ from tests.simulation.housekeeping import (
     some_key,
     write_loosely,
 )
+from tests.simulation.loop import EPOCH_MS
 from tests.simulation.membership import MEMBERS_MIN
 from tests.simulation.network import SimNetwork
 from tests.simulation.observer import Observer
@@ -323,7 +324,7 @@ class _Run:
         self.tasks.append(self.world.spawn(client.name, make))
 
     def _now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.world.loop.time() * 1000)
+        return EPOCH_MS + int(self.world.loop.time() * 1000)
 
     def _stop_clients(self) -> None:
         for client in (*self.writers, *self.readers):

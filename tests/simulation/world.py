@@ -32,7 +32,7 @@ from tests.simulation.client import SimClient
 from tests.simulation.complaints import Complaints, FailedTasks
 from tests.simulation.durability import check_recovery_points
 from tests.simulation.history import History, Partition
-from tests.simulation.loop import Process, VirtualClock, VirtualLoop
+from tests.simulation.loop import EPOCH_MS, Process, VirtualClock, VirtualLoop
 from tests.simulation.network import Fabric, SimNetwork
 from tests.simulation.steps import StepLock, Steps
 from tests.support.sim_disk import SimDisk
@@ -86,6 +86,13 @@ def rack_of(node_id: int) -> str:
     return f"rack-{node_id}"
 
 
+def _new_disk() -> SimDisk:
+    """Files of today: retention goes by a file's age where the records in it are damaged."""
+    disk = SimDisk()
+    disk.now_ms = EPOCH_MS
+    return disk
+
+
 class SimNode:
     """A machine with a disk. It may run, be stopped, or have died."""
 
@@ -94,7 +101,7 @@ class SimNode:
         self.node_id = node_id
         self.roles = roles
         self.host = f"n{node_id}"
-        self.disk = SimDisk()
+        self.disk = _new_disk()
         self.disks = 1  # how many it has had
         self.clock = VirtualClock(world.loop)
         self.random = SeededRandom(world.random.below(1 << 60))
@@ -202,7 +209,7 @@ class SimNode:
     def replace_disk(self) -> None:
         """By an empty one."""
         assert not self.is_up
-        self.disk = SimDisk()
+        self.disk = _new_disk()
         self.disks += 1
 
     def _gone(self) -> None:
