@@ -22,7 +22,6 @@ class TopicMaker:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self._admin: AdminClient | None = None
         self._known: set[str] = set()
         self._lock = asyncio.Lock()
 
@@ -46,16 +45,17 @@ class TopicMaker:
                 log.info("%s", error)
 
     def _make(self, topic: str, like: str) -> bool:
-        if self._admin is None:
-            self._admin = AdminClient(self._config, logger=log)
+        # One for each question: that costs three milliseconds, and none is left for the end of the interpreter to
+        # destroy, in whatever thread and order that comes.
+        admin = AdminClient(self._config, logger=log)
         try:
-            found = self._admin.list_topics(timeout=_SECONDS).topics
+            found = admin.list_topics(timeout=_SECONDS).topics
             if topic in found:
                 return False
             if like not in found:
                 raise SendFailed(f"{topic} is made as soon as {like} exists", is_retriable=True)
             partitions = len(found[like].partitions)
-            (future,) = self._admin.create_topics([NewTopic(topic, partitions, -1)]).values()
+            (future,) = admin.create_topics([NewTopic(topic, partitions, -1)]).values()
             future.result(_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
