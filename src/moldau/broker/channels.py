@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _FETCH = 1
 _SESSION_USED = 0.85  # of a session's lifetime; then a new connection is made when nothing is under way
-_WAITING_MAX = 500  # per connection: more means that nobody awaits what he asked for
+_WAITING_MAX = 500  # per connection: more means that nobody awaits the answers
 _KEPT_MAX = 64  # connections; beyond that, closed ones of peers that moved away are forgotten
 _BACKOFF_MS_MIN, _BACKOFF_MS_MAX = 50.0, 1_000.0
 _CONNECT_TIMEOUT_MS = 10_000.0

@@ -81,8 +81,8 @@ def start_over(log: TruncatableLog, offset: int, log_start_offset: int) -> None:
 
 
 def lower_recovery_point(log: TruncatableLog, offset: int) -> bool:
-    """The first step of a truncation: jobs under way are for nothing from here on. Whether the checkpoint must be
-    lowered before the next step."""
+    """The first step of a truncation: what jobs under way do no longer counts. Whether the checkpoint must be lowered
+    before the next step."""
     log.incarnation = log.incarnation.followed("was truncated")
     return log.durability.truncate_at(offset, log.files)
 

@@ -1,7 +1,7 @@
-"""A very small HTTP server, for those who look: one GET per connection, answered and closed.
+"""A very small HTTP server for looking at a node: one GET per connection, answered and closed.
 
-Bounded in all ways: connections at a time, bytes of a request, and how long somebody may take to send one or to read
-his answer. It is no place for anything but looking: there is no method that changes something.
+Everything is bounded: connections at a time, bytes of a request, and how long a client may take to send it or to read
+the answer. No method changes anything.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HttpEndpoint:
                 async with asyncio.timeout(_FLUSH_SECONDS_MAX):
                     await writer.wait_closed()
             except (OSError, asyncio.CancelledError):
-                writer.transport.abort()  # who does not read his answer must not keep the place of others
+                writer.transport.abort()  # a client that does not read its answer must not keep others out
 
     def _makes_room(self) -> bool:
         """Who only holds a place goes first: an orchestrator that cannot ask whether a node lives would end it."""

@@ -1,7 +1,7 @@
 """The node seen from outside: `/metrics`, `/live`, `/ready`, `/status` over HTTP, if `moldau.http.listener` says where.
 
 It is up before anything else of the node and down after everything else, so that a long recovery looks like one and not
-like a node that is gone. One scrape at a time: whoever asks meanwhile waits for his own.
+like a node that is gone. One scrape at a time: whoever asks meanwhile waits for the next.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The others' fetches of the metadata log. Who finds nothing new waits: for records, for a higher high watermark than
-he knows (KIP-1166), or for the end of this node's leadership.
+"""Fetches of the metadata log by other nodes. One that finds nothing new waits for records, for a higher high watermark
+than it has been told (KIP-1166), or for the end of this node's leadership.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class _Fetcher:
         try:
             await self._take(frame)
         except MalformedFrame as error:
-            _log.warning("what broker %d answers is of no use: %s", self.leader_id, error)
+            _log.warning("cannot use the answer of broker %d: %s", self.leader_id, error)
             self._session.on_failure()
             await self._pause(self._backoff_ms)
 

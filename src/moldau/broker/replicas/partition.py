@@ -31,8 +31,8 @@ class ReplicaContext:
 
     node_id: int
     now_ms: Callable[[], float]
-    # Whether the image knows this incarnation of the broker. What another led it may lead no more: records are missing
-    # that followers have, and others would be written in their place, in the same epoch.
+    # Whether the image knows this incarnation of the broker. It may not lead what an earlier one led: records are
+    # missing that followers have, and others would be written in their place, in the same epoch.
     may_lead: Callable[[], bool]
     lag_max_ms: float
     # Whether the controller would take the replica of this broker, of this broker epoch, into an ISR.
