@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import subprocess
 import sys
 import time
@@ -116,8 +118,10 @@ def test_three_nodes(tmp_path: Path) -> None:
         write(client, "rivers")
 
 
-def test_nodes_log_in_with_tokens(tmp_path: Path) -> None:
-    """A file holds the token; whoever renews it writes a new one there, and nobody is restarted."""
+def test_nodes_log_in_with_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file holds the token; whoever renews it writes a new one there, and nobody is restarted: the nodes that stay
+    log in with it at the one that comes back."""
+    caplog.set_level(logging.INFO, "moldau.audit")
     issuer = Issuer(tmp_path)
     token = tmp_path / "token"
     token.write_text(issuer.token(sub="node") + "\n")
@@ -130,7 +134,7 @@ def test_nodes_log_in_with_tokens(tmp_path: Path) -> None:
         "sasl.oauthbearer.expected.audience": "rivers",
         "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:node;User:olga",
+        "super.users": "User:node;User:renewed;User:olga",
     }
     client: dict[str, Any] = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -140,12 +144,15 @@ def test_nodes_log_in_with_tokens(tmp_path: Path) -> None:
     with Cluster(3, settings) as cluster:
         client["bootstrap.servers"] = cluster.bootstrap_servers
         write_and_read(client, "rivers", 3)
-        token.write_text(issuer.token(sub="node"))
         leader = cluster.controller_id()
         assert leader is not None
+        token.write_text(issuer.token(sub="renewed"))
         cluster.crash(leader)
+        caplog.clear()
         cluster.start_node(leader)
         write(client, "rivers")
+        logins = {json.loads(line)["principal"] for line in caplog.messages if '"authentication"' in line}
+        assert logins == {"User:renewed", "User:olga"}
     token.write_text("\n")
     with pytest.raises(InvalidConfig, match="holds no token"):
         Cluster(3, settings).__enter__()

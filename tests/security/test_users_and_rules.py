@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -140,3 +144,41 @@ def test_only_administrators_change_rules_and_the_log_says_who_tried(
     (changed,) = [each for each in lines() if each["event"] == "change"]
     assert changed["principal"] == "User:admin"
     assert changed["target"] == "ALLOW User:alice READ GROUP:LITERAL:some from *"
+
+
+def test_changes_of_the_cluster_are_written_down_and_values_of_settings_are_not(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Topics, settings, records and groups: who changed them, not what failed or was only tried."""
+    admin = AdminClient(broker.client_settings("admin"))
+    caplog.set_level(logging.INFO, "moldau.audit")
+
+    def done(futures: Any) -> None:
+        for future in futures.values():
+            future.result(20)
+
+    done(admin.create_topics([NewTopic("noted", 1)]))
+    done(admin.create_topics([NewTopic("tried", 1)], validate_only=True))
+    with pytest.raises(KafkaException):
+        done(admin.create_topics([NewTopic("noted", 1)]))
+    done(admin.create_partitions([NewPartitions("noted", 3)]))
+    entry = ConfigEntry("retention.ms", "77777", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "noted", incremental_configs=[entry])
+    done(admin.incremental_alter_configs([resource]))
+    done(admin.delete_records([TopicPartition("noted", 0, 0)]))
+    reader = Consumer(broker.client_settings("admin") | {"group.id": "noted-group"})
+    reader.commit(offsets=[TopicPartition("noted", 0, 0)], asynchronous=False)
+    reader.close()
+    done(admin.delete_consumer_groups(["noted-group"]))
+    done(admin.delete_topics(["noted"]))
+    lines = [json.loads(line) for line in caplog.messages if '"change"' in line]
+    assert {each["principal"] for each in lines} == {"User:admin"}
+    assert [(each["api"], each["target"]) for each in lines] == [
+        ("CreateTopics", "noted"),
+        ("CreatePartitions", "noted"),
+        ("IncrementalAlterConfigs", "topic noted: retention.ms"),
+        ("DeleteRecords", "noted-0"),
+        ("DeleteGroups", "noted-group"),
+        ("DeleteTopics", "noted"),
+    ]
+    assert "77777" not in caplog.text

@@ -12,7 +12,7 @@ from typing import Any
 
 from moldau.controller.acls import CLUSTER_NAME, AclResource, Operation, Pattern, Permission
 from moldau.records import BatchOptions, build_batch
-from moldau.wire import ErrorCode, Message, Struct
+from moldau.wire import ErrorCode, Message, Struct, apis
 from moldau.wire import messages as m
 
 ADMIN_HOST, CLIENT_HOST = "127.0.0.1", "127.0.0.2"
@@ -477,4 +477,55 @@ CASES = [
     _on_cluster("rules", _acl_description, O.DESCRIBE),
     _on_cluster("a new rule", _acl_creation, O.ALTER),
     _on_cluster("a rule less", _acl_deletion, O.ALTER),
+]
+
+
+def on_controllers() -> list[Case]:
+    """What a controller is asked, by clients (KIP-919) and by nodes. The nodes' requests come from a broker 77 or a
+    voter 77 that nobody knows: who may make them is told that."""
+    served = {number for number, api in apis().items() if "controller" in api.listeners}
+    asked_otherwise = {m.FetchRequest.number, m.DescribeClusterRequest.number}
+    ids = {name: bytes(16) for name in (T, DOOMED)}
+    return [case for case in CASES if type(case.request(ids)).number in served - asked_otherwise] + _THERE
+
+
+def controller_listener(port: int) -> dict[str, str]:
+    """Settings of a node with a listener for all that."""
+    return {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://{ADMIN_HOST}:0,CONTROLLER://{ADMIN_HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{ADMIN_HOST}:{port}",
+    }
+
+
+def _of_nodes(name: str, request: Callable[[dict[str, bytes]], Message]) -> Case:
+    return Case(name, request, (cluster(O.CLUSTER_ACTION),), NO_CLUSTER)
+
+
+_LOG = "__cluster_metadata"
+_VOTE = m.VoteRequest.PartitionData(0, 1, 77)
+
+
+def _isr(ids: dict[str, bytes]) -> m.AlterPartitionRequest.TopicData:
+    return m.AlterPartitionRequest.TopicData(ids[T], [m.AlterPartitionRequest.PartitionData(0, 5)])
+
+
+_THERE = [
+    _on_cluster("describe the cluster there", lambda _: m.DescribeClusterRequest(True, 2), O.ALTER),
+    Case("fetch there", _fetch, (cluster(O.CLUSTER_ACTION),), NO_CLUSTER, (11, 12, 13, 17)),
+    Case("fetch there as a node", lambda ids: _fetch(ids, 77), (cluster(O.CLUSTER_ACTION),), NO_CLUSTER, (12, 17)),
+    _of_nodes("vote", lambda _: m.VoteRequest(None, 1, [m.VoteRequest.TopicData(_LOG, [_VOTE])])),
+    _of_nodes("a new leader", lambda _: m.BeginQuorumEpochRequest("another", 1)),
+    _of_nodes("a leader less", lambda _: m.EndQuorumEpochRequest("another")),
+    _of_nodes("a snapshot", lambda _: m.FetchSnapshotRequest("another", 77)),
+    _of_nodes("an ISR", lambda ids: m.AlterPartitionRequest(77, 5, [_isr(ids)])),
+    _of_nodes("a new broker", lambda _: m.BrokerRegistrationRequest(77, "another")),
+    _of_nodes("a heartbeat", lambda _: m.BrokerHeartbeatRequest(77, 5)),
+    _of_nodes("producer ids", lambda _: m.AllocateProducerIdsRequest(77, 5)),
+    _of_nodes("dirs of replicas", lambda _: m.AssignReplicasToDirsRequest(77, 5)),
+    _of_nodes("an envelope", lambda _: m.EnvelopeRequest(b"", b"", b"\x7f\0\0\1")),
+    _of_nodes("another voter", lambda _: m.UpdateRaftVoterRequest("another", 1, 77)),
+    _on_cluster("a voter less", lambda _: m.RemoveRaftVoterRequest("another", 77), O.ALTER),
 ]

@@ -48,8 +48,13 @@ class Audit:
                 "authorization", "denied", str(principal), address, operation=operation, resource=resource, api=api
             )
 
+    @property
+    def notes_changes(self) -> bool:
+        """Whether `changed` would write anything."""
+        return _log.isEnabledFor(logging.INFO)
+
     def changed(self, principal: Principal, *, address: str, api: str, target: str, outcome: str = "ok") -> None:
-        """An administrator changed users, rules, quotas or tokens. `target` names it, never its secret."""
+        """Somebody changed something of the cluster. `target` names it, never its secret."""
         if _log.isEnabledFor(logging.INFO):
             self._write("change", outcome, str(principal), address, api=api, target=target)
 

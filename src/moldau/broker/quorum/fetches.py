@@ -5,16 +5,24 @@ than it has been told (KIP-1166), or for the end of this node's leadership.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.errors import QuorumStopped
+from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
 from moldau.log.errors import LogError
 from moldau.raft import Fetch, Fetched, Raft, ReplicaKey
 from moldau.wire import ZERO_UUID, ErrorCode
-from moldau.wire.fetch import FetchedPartition, FetchFrame, Topic, encode_fetch_response, high_watermark_of
+from moldau.wire.fetch import (
+    FetchedPartition,
+    FetchFrame,
+    FetchPartition,
+    Topic,
+    encode_fetch_response,
+    high_watermark_of,
+)
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
@@ -67,7 +75,7 @@ class QuorumFetches:
         if frame.cluster_id is not None and frame.cluster_id != self._quorum.cluster_id:
             call.respond_payload(encode_fetch_response(call.version, (), error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
             return
-        if len(frame.topics) != 1 or [each[0] for each in frame.topics[0][1]] != [0]:
+        if len(frame.topics) != 1 or not _is_metadata(*frame.topics[0]):
             call.respond_payload(encode_fetch_response(call.version, (), error_code=ErrorCode.INVALID_REQUEST))
             return
         topic, [(_, epoch, offset, last_epoch, _, max_bytes, tags)] = frame.topics[0]
@@ -164,3 +172,7 @@ class QuorumFetches:
     def _refuse(self, waiting: _Waiting) -> None:
         answer = Fetched(ErrorCode.BROKER_NOT_AVAILABLE, None, self._quorum.epoch)
         self._respond(waiting, answer, FetchedPartition(0, answer.error))
+
+
+def _is_metadata(topic: Topic, partitions: Sequence[FetchPartition]) -> bool:
+    return topic in (TOPIC, TOPIC_ID) and [each[0] for each in partitions] == [0]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.requests.changes import is_change, noted, noted_later
 from moldau.broker.requests.permissions import ERRORS, Permission, Whole, permissions
 from moldau.broker.requests.refusals import refusal_of
 from moldau.controller.acls import CLUSTER_NAME, AclResource
@@ -40,12 +41,17 @@ def missing_permission(broker: HasAuthorizer, authorizer: Authorizer, call: Call
 
 
 def answer(broker: Any, call: Call, handle: Callable[[Any, Call, Any], Any], request: Message) -> Any:
-    """The handler's answer, or the refusal of the whole request."""
+    """The handler's answer, or the refusal of the whole request. What is changed is noted."""
     authorizer = broker.authorizer
     if authorizer is not None and (missing := missing_permission(broker, authorizer, call, request)) is not None:
         message = f"{call.api.name} is not authorized." if missing.kind == CLUSTER else None
         return refusal_of(request, call, ERRORS[missing.kind], message)
-    return handle(broker, call, request)
+    answered = handle(broker, call, request)
+    if answered is None or not is_change(call.api.name):
+        return answered
+    if isinstance(answered, Message):
+        return noted(broker, call, request, answered)
+    return noted_later(broker, call, request, answered)
 
 
 def _everything(_name: str) -> bool:

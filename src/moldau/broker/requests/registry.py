@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -25,14 +25,16 @@ class ServedApi:
     module_name: str
     handle: Callable[..., Any] | None = field(default=None)
     takes_frame: bool = False
+    kind: ListenerKind = "broker"
 
     def load(self) -> Callable[..., Any]:
         """The handler's function, imported on first use."""
         module = importlib.import_module(f"moldau.broker.requests.handlers.{self.module_name}")
-        self.takes_frame = hasattr(module, "handle_frame")
-        handle: Callable[..., Any] = module.handle_frame if self.takes_frame else module.handle
-        self.handle = handle
-        return handle
+        own = getattr(module, f"handle_{self.kind}_frame", None)
+        taking_frame: Callable[..., Any] | None = own or getattr(module, "handle_frame", None)
+        self.takes_frame = taking_frame is not None
+        self.handle = taking_frame or module.handle
+        return self.handle
 
 
 @cache
@@ -48,7 +50,8 @@ def served_apis() -> dict[int, ServedApi]:
 @cache
 def served_on(kind: ListenerKind) -> dict[int, ServedApi]:
     """By API key, what is served on such a listener."""
-    return {key: each for key, each in served_apis().items() if kind in each.api.listeners}
+    served = {key: each for key, each in served_apis().items() if kind in each.api.listeners}
+    return {key: replace(each, handle=None, kind=kind) for key, each in served.items()}
 
 
 def _file_name(api_name: str) -> str:

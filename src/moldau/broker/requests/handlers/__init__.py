@@ -8,6 +8,6 @@ It returns the response, or None after seeing to it that `call.respond` is calle
 return a coroutine: then no later request of its connection overtakes it. What walks through something long is a
 generator: it yields about once a millisecond, so that others have their turn, and returns the response.
 
-Produce and Fetch have `handle_frame(broker, call, frame, position)` instead and read the bytes themselves. What is not
-here is not in ApiVersions.
+Produce and Fetch have `handle_frame(broker, call, frame, position)` instead and read the bytes themselves; Fetch has
+`handle_controller_frame` for controllers' listeners. What is not here is not in ApiVersions.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import GROUP, may
+from moldau.broker.requests.changes import noted
 from moldau.broker.requests.gather import gather_groups
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
@@ -13,9 +14,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAuthorizer
+    from moldau.broker.parts import HasAudit, HasAuthorizer
 
-    class Needs(HasAuthorizer, HasGroups, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasGroups, Protocol):
         """What this file may touch."""
 
 
@@ -34,6 +35,6 @@ def handle(broker: Needs, call: Call, request: m.DeleteGroupsRequest) -> None:
         request.groups_names,
         m.DeleteGroupsRequest,
         lambda message: cast("m.DeleteGroupsResponse", message).results,
-        lambda results: m.DeleteGroupsResponse(results=results),
+        lambda results: noted(broker, call, request, m.DeleteGroupsResponse(results=results)),
         refuse,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, may
+from moldau.broker.requests.changes import noted
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import LogError
@@ -20,11 +21,11 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasAuthorizer, HasImage, HasPurgatories, HasTime
+    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasAuthorizer, HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
         """What this file may touch."""
 
 
@@ -50,7 +51,7 @@ def handle(broker: Needs, call: Call, request: m.DeleteRecordsRequest) -> m.Dele
     if not waiting:
         return response
     deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
-    delayed = _DelayedDelete(broker, call, response, waiting)
+    delayed = _DelayedDelete(broker, call, request, response, waiting)
     broker.produce_purgatory.watch(delayed, [partition.key for partition, _, _ in waiting], deadline_ms)
     return None
 
@@ -85,17 +86,19 @@ def _delete(
 class _DelayedDelete:
     """Waits until the records are gone from all replicas that are alive."""
 
-    __slots__ = ("_broker", "_call", "_response", "_waiting")
+    __slots__ = ("_broker", "_call", "_request", "_response", "_waiting")
 
     def __init__(
         self,
         broker: Needs,
         call: Call,
+        request: m.DeleteRecordsRequest,
         response: m.DeleteRecordsResponse,
         waiting: list[tuple[Partition, int, Result]],
     ) -> None:
         self._broker = broker
         self._call = call
+        self._request = request
         self._response = response
         self._waiting = waiting
 
@@ -118,4 +121,4 @@ class _DelayedDelete:
             result.low_watermark = self._low_watermark(partition)
             if result.low_watermark < offset:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._call.respond(self._response)
+        self._call.respond(noted(self._broker, self._call, self._request, self._response))

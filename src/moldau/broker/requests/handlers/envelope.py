@@ -61,6 +61,10 @@ class _Captured:
 async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.EnvelopeResponse:
     frame = memoryview(bytearray(request.request_data))
     try:
+        principal = _principal(request)
+    except MalformedFrame:
+        return _refused(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    try:
         api_key, version, correlation_id = peek_api(frame)
         served = served_on("controller").get(api_key)
         if api_key not in FORWARDABLE or served is None:
@@ -69,7 +73,7 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
             return _refused(ErrorCode.UNSUPPORTED_VERSION)
         header, position = decode_request_header(frame, flexible=version in served.api.flexible)
         command = decode_request(served.api.request, version, frame[position:])
-        client = _Client(call, address_text(request.client_host_address), _principal(request))
+        client = _Client(call, address_text(request.client_host_address), principal)
     except MalformedFrame:
         return _refused(ErrorCode.INVALID_REQUEST)
     slot = _Captured()

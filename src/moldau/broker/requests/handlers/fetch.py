@@ -17,7 +17,6 @@ from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID
 from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC as ACL_TOPIC
@@ -69,7 +68,6 @@ _TOPIC_IDS = 13
 _TELLS_LEADER = 16
 _READ_COMMITTED = 1
 _CONSUMER = -1
-_METADATA = (TOPIC, TOPIC_ID)
 _ASK_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _LARGE_BYTES = 64 * 1024  # about two thousand partitions
 _MANY = 2_000
@@ -98,6 +96,21 @@ def handle_frame(broker: Needs, call: Call, frame: memoryview, position: int) ->
         broker.go_on(call, rest)
 
 
+def handle_controller_frame(broker: Needs, call: Call, frame: memoryview, position: int) -> None:
+    """The metadata log and nothing else, for nodes and nobody else. Who is none is not read at length."""
+    if may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
+        call.waits_since(broker.clock.monotonic_ms())
+        broker.metadata_log.fetch(call, decode_fetch_request(frame, position, call.version))
+        return
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    call.failed(code)
+    refused: Told = []
+    if call.version < _TOPIC_IDS and len(frame) <= _LARGE_BYTES:  # as Kafka has it: each of them, too
+        asked = decode_fetch_request(frame, position, call.version).topics
+        refused = [(topic, [FetchedPartition(each[0], code, aborted=()) for each in some]) for topic, some in asked]
+    call.respond_payload(encode_fetch_response(call.version, refused, error_code=code))
+
+
 async def _handle_large(broker: Needs, call: Call, data: bytes, position: int) -> None:
     """Thousands of partitions: even reading the request takes longer than others should wait."""
     work = partial(_read_at_length, data, position, call.version)
@@ -123,19 +136,6 @@ def _handle(
     broker: Needs, call: Call, request: FetchFrame, wanted: Wanted | None = None
 ) -> Coroutine[Any, Any, None] | None:
     """Answer, now or later; or what is to be done to answer, if it is much."""
-    if (
-        request.topics
-        and request.topics[0][0] in _METADATA
-        and broker.is_controller_listener(call.connection.listener_name)
-    ):
-        if not may_on_cluster(broker, call, Operation.CLUSTER_ACTION):
-            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            call.failed(code)
-            call.respond_payload(encode_fetch_response(call.version, (), error_code=code))
-            return None
-        call.waits_since(broker.clock.monotonic_ms())
-        broker.metadata_log.fetch(call, request)
-        return None
     now_ms = broker.clock.monotonic_ms()
     if wanted is None:
         wanted = wanted_of(request)

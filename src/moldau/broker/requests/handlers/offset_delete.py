@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import TOPIC, may
+from moldau.broker.requests.changes import noted
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
@@ -16,9 +17,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAuthorizer, HasImage
+    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage
 
-    class Needs(HasAuthorizer, HasGroups, HasImage, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasGroups, HasImage, Protocol):
         """What this file may touch."""
 
 
@@ -57,6 +58,6 @@ def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> None:
             for topic in response.topics:
                 refused.setdefault(topic.name, Topic(topic.name)).partitions += topic.partitions
             response.topics = list(refused.values())
-        call.respond(response)
+        call.respond(noted(broker, call, request, response))
 
     broker.groups.handle(call, request.group_id, request, answer)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 async def handle(broker: Needs, _call: Call, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
     quorum = broker.metadata_log
     if request.cluster_id is not None and request.cluster_id != quorum.cluster_id:
-        return m.RemoveRaftVoterResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=None)
+        code = ErrorCode.INCONSISTENT_CLUSTER_ID
+        return m.RemoveRaftVoterResponse(error_code=code, error_message=code.meaning)
     timeout_ms = broker.config.get_int("controller.quorum.request.timeout.ms")
     try:
         await quorum.voter_changes.remove(ReplicaKey(request.voter_id, request.voter_directory_id), timeout_ms)
