@@ -7,9 +7,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from rich.console import Console
@@ -76,7 +78,7 @@ def receive(address: str) -> tuple[float, int]:
 def main() -> None:
     console, summary = Console(), Summary()
     with_browser = "--console" in sys.argv[1:]
-    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as data_dir:
+    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as data_dir, spark_ahead() as spark:
         with broker(data_dir) as (address, milliseconds):
             console.print(f"[bold]moldau serve[/] is ready on {address} after {milliseconds:.0f} ms")
             rate = send(address)
@@ -93,7 +95,7 @@ def main() -> None:
                 show_toolkit(address, Path(data_dir) / "shop", console, summary)
                 if with_browser:
                     console.input("Look around in the browser; Enter goes on with the pipelines. ")
-        show_pipelines(Path(data_dir) / "pipelines", console, summary)
+        show_pipelines(Path(data_dir) / "pipelines", console, summary, spark)
     summary.show(console)
 
 
@@ -125,13 +127,26 @@ def show_toolkit(address: str, folder: Path, console: Console, summary: Summary)
     toolkit.show(address, folder, console, summary)
 
 
-def show_pipelines(folder: Path, console: Console, summary: Summary) -> None:
-    """The ready pipelines on Spark, if it is installed."""
+@contextmanager
+def spark_ahead() -> Iterator[Future[Any] | None]:
+    """Starts Spark, if it is installed, beside what is shown before it."""
     if find_spec("pyspark") is None:
+        yield None
+        return
+    from moldau.demo import pipelines
+
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(pipelines.start_spark)
+
+
+def show_pipelines(folder: Path, console: Console, summary: Summary, spark: Future[Any] | None) -> None:
+    """The ready pipelines on Spark, if it is installed."""
+    if spark is None:
         console.print("For the data pipelines: pip install 'moldau[spark,delta,sql,java]'.")
         return
     from moldau.demo import pipelines
 
+    spark.result()
     pipelines.show(folder, console, summary)
 
 

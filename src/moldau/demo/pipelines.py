@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from rich.table import Table
 
 from moldau.demo.summary import DemoFailed, Summary
@@ -63,14 +63,14 @@ class Stage:
         settings = {
             "bootstrap.servers": self.address,
             "group.id": f"demo-{topic}",
-            "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "log_level": 2,
         }
         consumer = Consumer(settings)
-        consumer.subscribe([topic])
-        found, open_partitions = [], len(consumer.list_topics(topic, 10).topics[topic].partitions)
+        partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])
+        found, open_partitions = [], len(partitions)
         deadline = time.monotonic() + 30
         while open_partitions and time.monotonic() < deadline:
             message = consumer.poll(1)
@@ -150,7 +150,7 @@ def events(stage: Stage, count: int) -> None:
     stage.title("events: exactly-once into a Delta table, duplicates removed, small files compacted")
     truth = generators.events(stage.address, {}, count)
     # Small batches make small files, so that there is something to compact; the checkpoint carries over the restart.
-    size = {"records_per_batch": str(truth["records"] // 4 + 1), "compact_every": "2"}
+    size = {"records_per_batch": str(truth["records"] // 2 + 1), "compact_every": "2"}
     seconds = stage.run("events", **size) + stage.run("events", **size)
     table = DeltaTable(str(stage.folder / "data" / "events"))
     rows = table.to_pyarrow_table()
@@ -198,15 +198,28 @@ def integrate(stage: Stage, count: int) -> None:
 ACTS = (metrics, logs, enrich, events, integrate)
 
 
+def start_spark() -> SparkSession:
+    """The session of this process; the first call takes a while."""
+    from moldau.spark import session
+    from moldau.spark.session import default_config
+
+    master = "local[2]"
+    options = default_config(master)["spark.driver.extraJavaOptions"]
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        # A minute of Spark is too short for its second compiler: that would take the cores from what it compiles.
+        "spark.driver.extraJavaOptions": f"{options} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    return session("moldau-demo", master=master, config=config)
+
+
 @contextmanager
 def stage(folder: Path, console: Console, summary: Summary) -> Iterator[Stage]:
-    from moldau.spark import session
     from moldau.testing import Broker
 
     with Broker() as broker:
-        started = time.perf_counter()
-        spark = session("moldau-demo", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
-        console.print(f"\nSpark {spark.version} is ready after {time.perf_counter() - started:.0f} s")
+        spark = start_spark()
+        console.print(f"\nSpark {spark.version} is ready")
         try:
             yield Stage(broker.bootstrap_servers, folder, spark, console, summary)
         finally:

@@ -33,7 +33,7 @@ def make_app(bootstrap: str, stock: Path) -> App:
         "shop",
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
-        consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500},
+        consumer={"group.instance.id": "till-1", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500},
     )
 
     def has_stock() -> bool:
