@@ -58,6 +58,7 @@ class SimFile:
         self._inode.data += data
 
     def write_at(self, position: int, data: Buffer) -> None:
+        """For tests that damage a file."""
         self._disk.change("write", self._path, max(0, position + len(data) - self.size))
         self._inode.data[position : position + len(data)] = data
 

@@ -59,8 +59,6 @@ class DiskFile(Protocol):
     def append(self, data: Buffer) -> None:
         """Write all of it at the end, or nothing: on OSError the file keeps its former size."""
 
-    def write_at(self, position: int, data: Buffer) -> None: ...
-
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
 
@@ -271,13 +269,6 @@ class RealFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             rest = rest[written:]
             position += written
-
-    def write_at(self, position: int, data: Buffer) -> None:
-        written = 0
-        view = memoryview(data)
-        while written < len(data):
-            written += os.pwrite(self._fd, view[written:], position + written)
-        self._size = max(self._size, position + len(data))
 
     def read(self, position: int, length: int) -> bytes:
         data = os.pread(self._fd, length, position)

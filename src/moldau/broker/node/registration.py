@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.config import Endpoint
 from moldau.broker.supervision import keep_going
@@ -22,8 +22,21 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
+    from moldau.broker.controller.parts import HasControllerChannel
+    from moldau.broker.parts import HasConfig, HasImage, HasLogs, HasLoop, HasRandom, HasTime
     from moldau.log.dirs.log_manager import LogManager
+
+    class Needs(HasConfig, HasControllerChannel, HasImage, HasLogs, HasLoop, HasRandom, HasTime, Protocol):
+        """What this file may touch. The epoch of this incarnation is learnt here."""
+
+        broker_epoch: int
+
+        @property
+        def node_id(self) -> int: ...
+
+        @property
+        def cluster_id(self) -> str: ...
+
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +53,7 @@ class RegistrationRefused(Exception):
 
 def clean_shutdown_epoch(logs: LogManager, registered: BrokerRegistration | None) -> int:
     """The broker epoch of the last shutdown, if that was clean, or -1. Clean means that everything this broker had is
-    there: all its dirs, left by the same life of it, and none that it was registered with is missing."""
+    there: all its dirs, left by the same incarnation, and none that it was registered with is missing."""
     epochs = {each.broker_epoch if each.is_online else None for each in logs.dirs.values()}
     epoch = epochs.pop() if len(epochs) == 1 else None
     known = set() if registered is None else set(registered.directories)
@@ -52,7 +65,7 @@ def clean_shutdown_epoch(logs: LogManager, registered: BrokerRegistration | None
 class BrokerLifecycle:
     """Belongs to the event loop."""
 
-    def __init__(self, broker: Broker, endpoints: list[Endpoint], previous_epoch: int) -> None:
+    def __init__(self, broker: Needs, endpoints: list[Endpoint], previous_epoch: int) -> None:
         """`previous_epoch` is that of the last clean shutdown, or -1."""
         self._broker = broker
         self._incarnation_id = broker.random.uuid()
@@ -225,7 +238,7 @@ class BrokerLifecycle:
         return sorted(each for each in dirs if each is not None)
 
 
-async def register_controller(broker: Broker, endpoints: list[Endpoint]) -> None:
+async def register_controller(broker: Needs, endpoints: list[Endpoint]) -> None:
     """Say to the active controller, whoever it is, where this node's controller listens and what it supports."""
     kind = m.ControllerRegistrationRequest
     request = kind(
