@@ -1,4 +1,4 @@
-"""One life of a log, and whether it is over.
+"""One incarnation of a log, and whether it is over.
 
 A log is appended to, deleted, made again under the same name, truncated and moved while jobs work on it off the loop.
 Every job takes the incarnation of the log it was made for (`PartitionLog.incarnation`) with it. While it runs it may

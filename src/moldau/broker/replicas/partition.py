@@ -5,7 +5,7 @@ high watermark may go. A leader without followers decides alone, and pays for no
 
 Invariants
 - The high watermark never goes back, but for a log that is truncated; consumers never read past it.
-- A replica leads only in epochs it was given in this life of its broker.
+- A replica leads only in epochs it was given in this incarnation of its broker.
 - `generation` grows whenever the leader, its epoch or the existence of the replica changes: whoever waited for this
   replica and finds another generation asks again who leads.
 """

@@ -1,4 +1,4 @@
-"""BrokerRegistration (key 62), versions 0-4. A broker begins a life; the offset of its record is its epoch."""
+"""BrokerRegistration (key 62), versions 0-4. A broker begins an incarnation; its record's offset is its epoch."""
 
 from __future__ import annotations
 
