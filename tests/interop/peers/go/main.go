@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -177,7 +178,7 @@ func recordsOf(topic string) ([]*kgo.Record, error) {
 	return records, lines.Err()
 }
 
-// security is what --ca FILE (TLS) and --sasl MECHANISM --user NAME --password SECRET ask for.
+// security is what --ca FILE (TLS) and --sasl MECHANISM --user NAME --password SECRET (or a token) ask for.
 func security(options map[string]string) []kgo.Opt {
 	var settings []kgo.Opt
 	if path, named := options["ca"]; named {
@@ -195,6 +196,8 @@ func security(options map[string]string) []kgo.Opt {
 		settings = append(settings, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
 	case "SCRAM-SHA-256":
 		settings = append(settings, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "OAUTHBEARER":
+		settings = append(settings, kgo.SASL(oauth.Auth{Token: password}.AsMechanism()))
 	case "SCRAM-SHA-512":
 		settings = append(settings, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
 	}

@@ -3,8 +3,12 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -50,14 +54,14 @@ public final class MoldauPeer {
         System.out.flush();
     }
 
-    /** Positional bootstrap and topic, then {@code --name value}; {@code --set key=value} goes to the client's own configuration. */
+    /** Positional bootstrap and topic, then {@code --name value}; {@code --set key=value} goes to the client's own configuration, as does what {@code --config FILE} holds. */
     static final class Options {
         final String bootstrap;
         final String topic;
         final Map<String, String> named = new HashMap<>();
         final Properties client = new Properties();
 
-        Options(String[] arguments) {
+        Options(String[] arguments) throws IOException {
             bootstrap = arguments[1];
             topic = arguments[2];
             client.put("bootstrap.servers", bootstrap);
@@ -65,6 +69,13 @@ public final class MoldauPeer {
                 if (arguments[i].equals("--set")) {
                     String[] pair = arguments[i + 1].split("=", 2);
                     client.put(pair[0], pair[1]);
+                } else if (arguments[i].equals("--config")) {
+                    try (Reader file = Files.newBufferedReader(Path.of(arguments[i + 1]))) {
+                        client.load(file);
+                    }
+                    // Java's client reads tokens only from where its process was told it may.
+                    String tokens = client.getProperty("sasl.oauthbearer.token.endpoint.url", "");
+                    System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", tokens);
                 } else {
                     named.put(arguments[i].substring(2), arguments[i + 1]);
                 }

@@ -17,12 +17,13 @@ const client = new Kafka({
   ...security(),
 });
 
-// --ca FILE for TLS; --sasl MECHANISM --user NAME --password SECRET to log in.
+// --ca FILE for TLS; --sasl MECHANISM --user NAME --password SECRET (or a token) to log in.
 function security() {
   const settings = {};
   if (options.ca !== undefined) settings.ssl = { ca: [fs.readFileSync(options.ca, "utf8")] };
   if (options.sasl !== undefined) {
     settings.sasl = { mechanism: options.sasl.toLowerCase(), username: options.user, password: options.password };
+    if (options.sasl === "OAUTHBEARER") settings.sasl.oauthBearerProvider = async () => ({ value: options.password });
   }
   return settings;
 }
