@@ -104,7 +104,10 @@ def first_reason(message: str) -> str:
 
 
 def _plain(report: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(report.json if hasattr(report, "json") else json.dumps(report))
+    found: dict[str, Any] = json.loads(report.json if hasattr(report, "json") else json.dumps(report))
+    for name in ("numInputRows", "processedRowsPerSecond"):
+        if name not in found:  # Spark Connect leaves it to the reader to add up the sources
+            found[name] = sum(each.get(name) or 0 for each in found["sources"])
     return found
 
 

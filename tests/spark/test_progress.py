@@ -1,0 +1,20 @@
+"""What a query's reports add up to, whoever brings them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from moldau.spark.pipelines.progress import QueryWatch
+
+
+def test_reports_of_spark_connect_are_added_up_from_their_sources() -> None:
+    """A server of Spark Connect leaves out the numbers that stand above the sources."""
+    sources = [{"numInputRows": 40, "processedRowsPerSecond": 8.0}, {"numInputRows": 2, "processedRowsPerSecond": None}]
+    report = {"batchId": 0, "sources": sources, "stateOperators": []}
+    whole = {"batchId": 1, "sources": sources, "stateOperators": [], "numInputRows": 5, "processedRowsPerSecond": 3.0}
+    query: Any = SimpleNamespace(
+        recentProgress=[report], isActive=True, status={"isTriggerActive": True}, exception=lambda: None
+    )
+    watch = QueryWatch("q", query, lambda _: 7)
+    assert [watch.look().rows_total, watch.look().rows_per_second] == [42, 8.0]
+    query.recentProgress = [report, whole]
+    assert [watch.look().rows_total, watch.look().rows_per_second] == [47, 3.0]
