@@ -283,7 +283,8 @@ def test_pipelines_are_read_from_their_status_files(broker: str, tmp_path: Path)
         "rows_per_second": 50.0,
         "error": "<b>",
     }
-    told = {"pipeline": "metrics", "running": True, "pid": 2**22 + 1, "time": time.time(), "queries": [query]}
+    calm = {"name": "calm", "state": "running", "error": None}
+    told = {"pipeline": "metrics", "running": True, "pid": 2**22 + 1, "time": time.time(), "queries": [query, calm]}
     (tmp_path / "metrics").mkdir()
     (tmp_path / "metrics" / "status.json").write_text(json.dumps(told))
     (tmp_path / "broken").mkdir()
@@ -293,6 +294,7 @@ def test_pipelines_are_read_from_their_status_files(broker: str, tmp_path: Path)
         assert [(each["name"], each["state"]) for each in found] == [("metrics", "failed")]
         page = client.get("/pipeline?name=metrics").text
         assert "&lt;b&gt;" in page
+        assert "None" not in page
         assert client.get("/pipeline?name=../x").status_code == 404
 
 

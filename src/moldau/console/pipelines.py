@@ -98,7 +98,7 @@ def _query(told: dict[str, Any]) -> Query:
         int(told.get("state_bytes", 0)),
         int(told.get("late_rows", 0)),
         str(told.get("watermark", "")),
-        str(told.get("error", "")),
+        str(told.get("error") or ""),
     )
 
 

@@ -51,13 +51,13 @@ class Audit:
 
 
 def shown(details: Mapping[str, str]) -> dict[str, str]:
-    """What may be written down: secrets and record contents only by their length."""
+    """What may be written down: of secrets and record contents only that they were there."""
     found = {}
     for name, text in details.items():
         if name == "csrf":
             continue
         if name in _SECRET or (name == "setting_value" and _SECRET_SETTING.search(details.get("setting", ""))):
-            found[name] = f"({len(text)} characters)"
+            found[name] = "(not written down)" if text else ""
         else:
             found[name] = text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "…"
     return found

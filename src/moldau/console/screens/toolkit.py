@@ -52,14 +52,12 @@ async def delays(visit: Visit) -> Response:
         )
     found, total, is_cut = await house.ask(read_pending, house, topics, visit.query("q").strip())
     group = house.snapshot.groups.get(topics.group)
-    commands = house.snapshot.topics[topics.commands]
     return common.fragment(
         visit,
         "delay_rows.html",
         rows=found,
         total=total,
         is_cut=is_cut,
-        waiting=commands.records,
         has_relay=bool(group and group.members),
         now_ms=time.time_ns() // 1_000_000,
     )
