@@ -72,7 +72,7 @@ DOCS = (
     ("overview", "wide", "light"),
     ("messages", "wide", "dark"),
     ("group", "wide", "light"),
-    ("letters", "wide", "dark"),
+    ("brokers", "wide", "dark"),
     ("overview", "phone", "dark"),
     ("group", "phone", "light"),
 )
