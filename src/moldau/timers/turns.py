@@ -21,6 +21,16 @@ _FREED_PER_SLICE = 5_000
 Slices = Generator[None, None, T]
 
 
+def at_once(work: Slices[T]) -> T:
+    """The result of work that is known to be short."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
 def let_go(*lists: list[Any]) -> Slices[None]:
     """Free what long lists hold, piece by piece. At one go that would be one step of the interpreter, and nobody else
     has a turn within one, on whatever thread it is."""

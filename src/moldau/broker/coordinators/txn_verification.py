@@ -9,10 +9,13 @@ Invariants
 - All partitions of a request are asked about together, wherever the coordinator is: asked one by one, the second would
   find the transaction busy with the first.
 - CONCURRENT_TRANSACTIONS (the last transaction's markers are on their way) is waited for here, for a bounded time.
+- Of very many partitions, some are looked at in a turn of the loop, and then others have theirs. A guard that became
+  worthless meanwhile is refused by the log, as any.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from moldau.log.errors import LogError
 from moldau.records import CorruptBatch, read_header
+from moldau.timers.turns import Slices, at_once
 from moldau.transactions import TopicPartition
 from moldau.transactions.verification import (
     Operation,
@@ -38,16 +42,28 @@ if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasRemoteCoordinators, HasTransactions
     from moldau.broker.coordinators.txn_verifier import OnErrors
-    from moldau.broker.parts import HasConfig, HasIdentity, HasTime
+    from moldau.broker.parts import HasConfig, HasIdentity, HasLoop, HasTime, HasTurns
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasRemoteCoordinators, HasTransactions, HasConfig, HasIdentity, HasTime, HasReplicas, Protocol):
+    class Needs(
+        HasRemoteCoordinators,
+        HasTransactions,
+        HasConfig,
+        HasIdentity,
+        HasLoop,
+        HasTime,
+        HasTurns,
+        HasReplicas,
+        Protocol,
+    ):
         """What this file may touch."""
 
 
 _log = logging.getLogger(__name__)
 
 _ASK_VERSION = 5  # of AddPartitionsToTxn, as brokers use it among themselves
+_AT_ONCE_MAX = 200  # partitions of a Produce
+_PER_SLICE = 200
 Key = tuple["str | bytes", int]
 Guard = object
 
@@ -76,36 +92,80 @@ class Writer(NamedTuple):
 
 
 OnVerified = Callable[[Mapping[TopicPartition, Verified]], None]
+OnProduce = Callable[[ProduceFrame, Mapping[Key, Verified], "int | None"], None]
 
 
 def verify(broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified) -> None:
     """Ask about the partitions (each with the first sequence that is to be written there), and call `then`, now or
     later, with what was found. A partition that is missing there has the transaction open already, or is not led
     here: its append needs no guard, or will say what is wrong."""
+    if _is_trusted(broker, writer):
+        then({})
+    else:
+        _try(broker, writer, sequences, then, _patience_until(broker))
+
+
+async def _verify_at_length(
+    broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Verified]:
+    """The same in turns."""
+    if _is_trusted(broker, writer):
+        return {}
+    end_ms = _patience_until(broker)
+    while True:
+        guards, found = await broker.in_turns(_take_guards(broker, writer, sequences))
+        if not guards:
+            return found
+        answered: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = broker.loop.create_future()
+        _ask(broker, Question(0, *writer[:3], frozenset(guards), writer.operation), partial(_tell, answered))
+        errors = await answered
+        if not _is_worth_another_try(broker, errors, end_ms):
+            return found | {place: Verified(guards[place], error) for place, error in errors.items()}
+        waited: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = broker.loop.create_future()
+        broker.wheel.add(_next_try_ms(broker), partial(_tell, waited, errors))
+        await waited
+
+
+def _tell(
+    future: asyncio.Future[Mapping[TopicPartition, ErrorCode]], errors: Mapping[TopicPartition, ErrorCode]
+) -> None:
+    if not future.done():  # or nobody waits for it any more
+        future.set_result(errors)
+
+
+def _is_trusted(broker: Needs, writer: Writer) -> bool:
+    """Old clients add partitions themselves, and the operator may trust them."""
+    is_checked = broker.config.get_bool("transaction.partition.verification.enable")
+    return not is_checked and writer.operation is not Operation.ADD_PARTITION
+
+
+def _patience_until(broker: Needs) -> float:
     config = broker.config
-    is_trusted = not config.get_bool("transaction.partition.verification.enable")
-    if is_trusted and writer.operation is not Operation.ADD_PARTITION:
-        then({})  # old clients add partitions themselves, and the operator trusts them
-        return
     patience_ms = min(
         config.get_int("add.partitions.to.txn.retry.backoff.max.ms"), config.get_int("request.timeout.ms")
     )
-    _try(broker, writer, sequences, then, broker.clock.monotonic_ms() + patience_ms)
+    return broker.clock.monotonic_ms() + patience_ms
+
+
+def _is_worth_another_try(broker: Needs, errors: Mapping[TopicPartition, ErrorCode], end_ms: float) -> bool:
+    return broker.clock.monotonic_ms() < end_ms and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+
+
+def _next_try_ms(broker: Needs) -> float:
+    return broker.clock.monotonic_ms() + broker.config.get_int("add.partitions.to.txn.retry.backoff.ms")
 
 
 def _try(
     broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int], then: OnVerified, end_ms: float
 ) -> None:
-    guards, found = _take_guards(broker, writer, sequences)
+    guards, found = at_once(_take_guards(broker, writer, sequences))
     if not guards:
         then(found)
         return
 
     def on_errors(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        now_ms = broker.clock.monotonic_ms()
-        if now_ms < end_ms and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values():
-            backoff_ms = broker.config.get_int("add.partitions.to.txn.retry.backoff.ms")
-            broker.wheel.add(now_ms + backoff_ms, partial(_try, broker, writer, sequences, then, end_ms))
+        if _is_worth_another_try(broker, errors, end_ms):
+            broker.wheel.add(_next_try_ms(broker), partial(_try, broker, writer, sequences, then, end_ms))
         else:
             then(found | {place: Verified(guards[place], error) for place, error in errors.items()})
 
@@ -114,11 +174,13 @@ def _try(
 
 def _take_guards(
     broker: Needs, writer: Writer, sequences: Mapping[TopicPartition, int]
-) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, Verified]]:
+) -> Slices[tuple[dict[TopicPartition, Guard], dict[TopicPartition, Verified]]]:
     """A guard for each partition that has to be asked about, and what needs no question to be refused."""
     guards: dict[TopicPartition, Guard] = {}
     refused: dict[TopicPartition, Verified] = {}
-    for place, sequence in sequences.items():
+    for number, (place, sequence) in enumerate(sequences.items(), 1):
+        if number % _PER_SLICE == 0:
+            yield
         partition = broker.replicas.get(*place)
         if partition is None or not partition.is_leader:
             continue
@@ -154,25 +216,23 @@ def _ask(broker: Needs, question: Question, answer: OnErrors) -> None:
 
 
 def verify_produce(
-    broker: Needs,
-    call: Call,
-    request: ProduceFrame,
-    then: Callable[[ProduceFrame, Mapping[Key, Verified]], None],
+    broker: Needs, call: Call, request: ProduceFrame, then: OnProduce, *, own_bytes: int | None = None
 ) -> None:
     """Ask about every partition whose transaction is not open yet, then go on.
 
-    The frame belongs to the network room: if the answer has to be waited for, the batches are copied out of it, and
-    the connection's next request waits too, since batches must be appended in the order they were sent.
+    Unless the batches are in memory of our own (of `own_bytes`), that belongs to the network room: if the answer has to
+    be waited for, they are copied out of it. The connection's next request waits too, since batches must be appended in
+    the order they were sent. `then` is told of how much memory of our own they are in now, and counts it from there on.
     """
-    keys, sequences, producers = _transactional_batches(broker, request)
-    if not sequences:
-        then(request, {})
+    if sum(len(partitions) for _, partitions in request.topics) > _AT_ONCE_MAX:
+        kept_bytes = _size_bytes(request) if own_bytes is None else own_bytes
+        ours = _copied(request) if own_bytes is None else request
+        broker.go_on(call, _verify_produce_at_length(broker, call, ours, then, kept_bytes), kept_bytes)
         return
-    if len(producers) > 1:  # a transactional id has one producer: nothing of this request can be right
-        error = Verified(None, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        then(request, {(topic, index): error for topic, partitions in request.topics for index, _ in partitions})
+    asked = at_once(_transactional_batches(broker, request))
+    if (known := _known_unasked(request, asked)) is not None:
+        then(request, known, own_bytes)
         return
-    (producer,) = producers
     operation = produce_operation(call.version)
     has_returned = False
     is_done = False
@@ -181,14 +241,12 @@ def verify_produce(
     def on_verified(found: Mapping[TopicPartition, Verified]) -> None:
         nonlocal is_done
         is_done = True
-        by_key = {
-            keys[place]: each._replace(error=produce_error(each.error, operation)) for place, each in found.items()
-        }
+        by_key = _by_key(asked, found, operation)
         if not has_returned:
-            then(request, by_key)
+            then(request, by_key, own_bytes)
             return
         try:
-            then(request, by_key)
+            then(request, by_key, kept_bytes)
         except Exception:  # nobody above us would answer, and the connection's next request would wait for ever
             _log.exception("%r failed", call)
             call.slot.close("the request failed")
@@ -197,31 +255,84 @@ def verify_produce(
             if not call.connection.is_closed:
                 call.connection.resume_dispatch()
 
-    verify(broker, Writer(request.transactional_id or "", *producer, operation), sequences, on_verified)
+    verify(broker, _writer(request, asked, operation), asked.sequences, on_verified)
     if not is_done:
         call.connection.pause_dispatch()
-        kept_bytes = sum(len(each or b"") for _, partitions in request.topics for _, each in partitions)
+        kept_bytes = _size_bytes(request)
         call.connection.hold_memory(kept_bytes)
         call.waits_since(broker.clock.monotonic_ms())
-        request = request._replace(
-            topics=[
-                (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])
-                for topic, partitions in request.topics
-            ]
-        )
+        if own_bytes is None:
+            request = _copied(request)
     has_returned = True
 
 
-def _transactional_batches(
-    broker: Needs, request: ProduceFrame
-) -> tuple[dict[TopicPartition, Key], dict[TopicPartition, int], set[tuple[int, int]]]:
-    """Where they go: by which key the request names the partition, with which sequence they begin, and who wrote
-    them."""
+async def _verify_produce_at_length(
+    broker: Needs, call: Call, request: ProduceFrame, then: OnProduce, own_bytes: int
+) -> None:
+    """The same for so many partitions that others have their turn between some and some."""
+    asked = await broker.in_turns(_transactional_batches(broker, request))
+    known = _known_unasked(request, asked)
+    if known is None:
+        operation = produce_operation(call.version)
+        found = await _verify_at_length(broker, _writer(request, asked, operation), asked.sequences)
+        await broker.turns.next_turn()
+        known = _by_key(asked, found, operation)
+    then(request, known, own_bytes)
+
+
+def _known_unasked(request: ProduceFrame, asked: _Asked) -> Mapping[Key, Verified] | None:
+    """What can be told without the coordinator; None: it has to be asked."""
+    if not asked.sequences:
+        return {}
+    if len(asked.producers) > 1:  # a transactional id has one producer: nothing of this request can be right
+        error = Verified(None, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return {(topic, index): error for topic, partitions in request.topics for index, _ in partitions}
+    return None
+
+
+def _writer(request: ProduceFrame, asked: _Asked, operation: Operation) -> Writer:
+    (producer,) = asked.producers
+    return Writer(request.transactional_id or "", *producer, operation)
+
+
+def _by_key(asked: _Asked, found: Mapping[TopicPartition, Verified], operation: Operation) -> Mapping[Key, Verified]:
+    return {
+        asked.keys[place]: each._replace(error=produce_error(each.error, operation)) for place, each in found.items()
+    }
+
+
+def _size_bytes(request: ProduceFrame) -> int:
+    return sum(len(each or b"") for _, partitions in request.topics for _, each in partitions)
+
+
+def _copied(request: ProduceFrame) -> ProduceFrame:
+    return request._replace(
+        topics=[
+            (topic, [(index, None if each is None else memoryview(bytearray(each))) for index, each in partitions])
+            for topic, partitions in request.topics
+        ]
+    )
+
+
+class _Asked(NamedTuple):
+    """The transactional batches of a request: by which key it names the partition, with which sequence they begin, and
+    who wrote them."""
+
+    keys: dict[TopicPartition, Key]
+    sequences: dict[TopicPartition, int]
+    producers: set[tuple[int, int]]
+
+
+def _transactional_batches(broker: Needs, request: ProduceFrame) -> Slices[_Asked]:
     keys: dict[TopicPartition, Key] = {}
     sequences: dict[TopicPartition, int] = {}
     producers: set[tuple[int, int]] = set()
+    number = 0
     for topic, partitions in request.topics:
         for index, batches in partitions:
+            number += 1
+            if number % _PER_SLICE == 0:
+                yield
             partition = broker.replicas.get(topic, index)
             if partition is None or not partition.is_leader or not batches:
                 continue  # the append will say what is wrong
@@ -234,4 +345,4 @@ def _transactional_batches(
                 keys[place] = (topic, index)
                 sequences[place] = header.base_sequence
                 producers.add((header.producer_id, header.producer_epoch))
-    return keys, sequences, producers
+    return _Asked(keys, sequences, producers)

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.coordinators import txn_verification
 from moldau.records import BatchOptions, build_batch
+from moldau.timers.turns import Turns
+from moldau.transactions.verification import Question
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.broker.requests.handlers.wire_client import FIRST_TIMESTAMP_MS, WireClient
@@ -76,7 +79,34 @@ class Transactional:
         }
 
 
-def test_all_partitions_of_a_request_join_the_transaction_at_once(client: WireClient) -> None:
+@pytest.fixture(params=[False, True], ids=["at once", "at length"])
+def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How transactional writes are verified: as those of few partitions are, or of very many; and where it ended."""
+    ended: list[int] = []
+    if request.param:
+        monkeypatch.setattr(txn_verification, "_AT_ONCE_MAX", 1)
+        monkeypatch.setattr(txn_verification, "_PER_SLICE", 2)
+        run = Turns.run
+
+        def noted(turns: Turns, work: Any) -> Any:
+            def counting() -> Any:
+                while True:
+                    try:
+                        next(work)
+                    except StopIteration as done:
+                        return done.value
+                    ended.append(1)
+                    yield
+
+            return run(turns, counting())
+
+        monkeypatch.setattr(Turns, "run", noted)
+    return ended
+
+
+def test_all_partitions_of_a_request_join_the_transaction_at_once(
+    client: WireClient, slices: list[int], request: pytest.FixtureRequest
+) -> None:
     """Asked one by one, the second would find the transaction busy with the first."""
     topic = client.new_topic(6)
     producer = Transactional(client)
@@ -84,8 +114,47 @@ def test_all_partitions_of_a_request_join_the_transaction_at_once(client: WireCl
         answers = producer.produce(topic, {index: producer.batch() for index in range(6)})
         assert answers == dict.fromkeys(range(6), ErrorCode.NONE)
         producer.end()  # the next request finds markers still on their way
+    is_long = "at length" in request.node.name
+    assert len(slices) >= 3 * (3 + 3) if is_long else not slices
 
 
+@pytest.mark.usefixtures("slices")
+def test_an_end_that_is_under_way_is_waited_for(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Question] = []
+    ask = txn_verification._ask
+
+    def busy(broker: Any, question: Question, answer: Any) -> None:
+        asked.append(question)
+        if len(asked) < 3:
+            answer(dict.fromkeys(question.partitions, ErrorCode.CONCURRENT_TRANSACTIONS))
+        else:
+            ask(broker, question, answer)
+
+    monkeypatch.setattr(txn_verification, "_ask", busy)
+    topic = client.new_topic(3)
+    producer = Transactional(client)
+    answers = producer.produce(topic, {index: producer.batch() for index in range(3)})
+    assert answers == dict.fromkeys(range(3), ErrorCode.NONE)
+    assert [len(each.partitions) for each in asked] == [3, 3, 3]
+    producer.end()
+
+
+@pytest.mark.usefixtures("slices")
+def test_what_needs_no_question_is_told_without(client: WireClient) -> None:
+    """Of batches that cannot be read, and partitions that are not there, the append says what is wrong."""
+    topic = client.new_topic(2)
+    producer = Transactional(client)
+    answers = producer.produce(topic, {0: b"no batch at all", 1: producer.batch()[:40], 2: producer.batch()})
+    assert set(answers) == {0, 1, 2}
+    assert answers[2] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ErrorCode.NONE not in answers.values()
+    assert producer.produce(topic, {index: producer.batch() for index in range(2)}) == dict.fromkeys(
+        range(2), ErrorCode.NONE
+    )
+    producer.end()
+
+
+@pytest.mark.usefixtures("slices")
 def test_a_request_of_two_producers_is_refused(client: WireClient) -> None:
     topic = client.new_topic(2)
     producer = Transactional(client)

@@ -112,7 +112,7 @@ async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position:
             if at % _MADE_PER_SLICE == 0:
                 await broker.turns.next_turn()
             broker.replicas.get(topic, index)
-    _take(broker, call, request, is_transactional=is_transactional)
+    _take(broker, call, request, is_transactional=is_transactional, own_bytes=len(frame))
 
 
 def _read_at_length(frame: memoryview, position: int, version: int) -> tuple[ProduceFrame, bool]:
@@ -120,13 +120,20 @@ def _read_at_length(frame: memoryview, position: int, version: int) -> tuple[Pro
     return request, _is_transactional(request)
 
 
-def _take(broker: Needs, call: Call, request: ProduceFrame, *, is_transactional: bool | None = None) -> None:
-    """`is_transactional`: somebody has looked, and read it from memory of its own."""
+def _take(
+    broker: Needs,
+    call: Call,
+    request: ProduceFrame,
+    *,
+    is_transactional: bool | None = None,
+    own_bytes: int | None = None,
+) -> None:
+    """`is_transactional`: somebody has looked. `own_bytes`: the batches are in memory of our own, of this size; None:
+    in the network room's."""
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
         _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
         return
-    is_own = is_transactional is not None
     if request.transactional_id is None or broker.authorizer is not None:
         if is_transactional is None:
             is_transactional = _is_transactional(request)
@@ -141,13 +148,13 @@ def _take(broker: Needs, call: Call, request: ProduceFrame, *, is_transactional:
                 refused.append(each)
                 broker.denied(call, Operation.WRITE, TOPIC, writable.name_of(each[0]) or "")
     if refused:
-        _take_rest(broker, call, request, refused, is_own)
+        _take_rest(broker, call, request, refused, own_bytes)
     elif request.transactional_id is None:
-        _append(broker, call, request, _NOTHING_VERIFIED, is_own)
+        _append(broker, call, request, _NOTHING_VERIFIED, own_bytes)
     else:
         from moldau.broker.coordinators.txn_verification import verify_produce
 
-        verify_produce(broker, call, request, lambda checked, verified: _append(broker, call, checked, verified))
+        verify_produce(broker, call, request, partial(_append, broker, call), own_bytes=own_bytes)
 
 
 def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bool:
@@ -156,7 +163,7 @@ def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bo
     return may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)(transactional_id)
 
 
-def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, is_own: bool) -> None:
+def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, own_bytes: int | None) -> None:
     """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
     request = request._replace(topics=[each for each in request.topics if each not in refused])
     from moldau.broker.coordinators.txn_verification import Verified, verify_produce
@@ -164,14 +171,14 @@ def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics
     error = Verified(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     errors = {(topic, index): error for topic, partitions in refused for index, _ in partitions}
 
-    def append(checked: ProduceFrame, verified: Mapping[Key, Verified]) -> None:
+    def append(checked: ProduceFrame, verified: Mapping[Key, Verified], own_bytes: int | None) -> None:
         whole = checked._replace(topics=checked.topics + refused)
-        _append(broker, call, whole, {**verified, **errors}, is_own)
+        _append(broker, call, whole, {**verified, **errors}, own_bytes)
 
     if request.transactional_id is None:
-        append(request, _NOTHING_VERIFIED)
+        append(request, _NOTHING_VERIFIED, own_bytes)
     else:
-        verify_produce(broker, call, request, append)
+        verify_produce(broker, call, request, append, own_bytes=own_bytes)
 
 
 def _is_transactional(request: ProduceFrame) -> bool:
@@ -184,7 +191,7 @@ def _is_transactional(request: ProduceFrame) -> bool:
 
 
 def _append(
-    broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified], is_own: bool = False
+    broker: Needs, call: Call, request: ProduceFrame, verified: Mapping[Key, Verified], own_bytes: int | None = None
 ) -> None:
     """At once, as nearly always; or on and on, if there is more in the request than others should wait for."""
     told: list[ProduceOutcome] = []
@@ -195,7 +202,7 @@ def _append(
             if len(told) < _PARTITIONS_PER_SLICE:
                 outcome = _append_batch(broker, call, request.acks, topic, index, batches, verified, appended)
             if outcome is None:
-                _go_on(broker, call, request, verified, told, appended, is_own)
+                _go_on(broker, call, request, verified, told, appended, own_bytes)
                 return
             told.append(outcome)
     _answer(broker, call, request, told, appended, at_once=True)
@@ -255,11 +262,11 @@ def _go_on(
     verified: Mapping[Key, Verified],
     told: list[ProduceOutcome],
     appended: list[_Append],
-    is_own: bool,
+    own_bytes: int | None,
 ) -> None:
-    """After this call, whose memory the batches are in unless they have been read at length."""
-    kept_bytes = 0
-    if not is_own:
+    """After this call, whose memory the batches are in unless they are in our own. What is kept counts in any case."""
+    kept_bytes = own_bytes or 0
+    if own_bytes is None:
         for _, batches_by_partition in request.topics:
             for at, (index, batches) in enumerate(batches_by_partition):
                 batches_by_partition[at] = (index, None if batches is None else memoryview(bytearray(batches)))
