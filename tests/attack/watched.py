@@ -4,6 +4,9 @@ Time on the wall says how long others waited, on a machine that may be busy with
 of it was ours. A timer notes it every few milliseconds; what it spent since is one turn, or little more than one. While
 a turn is long, another thread notes what the loop is at.
 
+Nothing here is called by the collector: a callback in Python lets other threads run in the middle of a collection, and
+what they make meanwhile, uncollected, makes it a long one.
+
     python -m tests.attack.watched serve …   (at SIGUSR1 a line on standard error says what was, and it is forgotten)
 """
 
@@ -23,7 +26,6 @@ PREFIX = "longest turn: "
 _EVERY_S = 0.005
 _LATE_S = 0.03
 _FRAMES = 4
-_COLLECTION_MS = 10
 
 
 class Watch:
@@ -33,20 +35,12 @@ class Watch:
         self._spent_s = time.thread_time()
         self._ticked_s = time.perf_counter()
         self._seen: Counter[str] = Counter()
-        self._collecting_s = 0.0
+        self._collections = _full_collections()
         self._loop_thread = threading.get_ident()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        gc.callbacks.append(self.collected)
         threading.Thread(target=self._look, daemon=True).start()
         self._tick(loop)
-
-    def collected(self, phase: str, about: dict[str, int]) -> None:
-        """The collector runs in whichever thread made the last object, and nobody else runs meanwhile."""
-        if phase == "start":
-            self._collecting_s = time.perf_counter()
-        elif (lasted_ms := round((time.perf_counter() - self._collecting_s) * 1000)) > _COLLECTION_MS:
-            self._seen[f"collection of generation {about['generation']} ({lasted_ms} ms)"] += lasted_ms // 10
 
     def tell(self, *_: object) -> None:
         print(f"{PREFIX}{self.longest_s * 1000:.1f} ms {self.longest_at}", file=sys.stderr, flush=True)
@@ -54,6 +48,9 @@ class Watch:
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         spent_s = time.thread_time()
+        if (collections := _full_collections()) != self._collections:
+            self._collections = collections
+            self._seen["a collection of everything"] += 1
         if spent_s - self._spent_s > self.longest_s:
             self.longest_s = spent_s - self._spent_s
             self.longest_at = ", ".join(f"{count} x {place}" for place, count in self._seen.most_common(3))
@@ -70,6 +67,10 @@ class Watch:
                 frame = sys._current_frames().get(self._loop_thread)
                 if frame is not None:
                     self._seen[_place(frame)] += 1
+
+
+def _full_collections() -> int:
+    return int(gc.get_stats()[2]["collections"])
 
 
 def _place(frame: FrameType | None) -> str:

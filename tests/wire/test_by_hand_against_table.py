@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from moldau.seams import FileRegion
-from moldau.wire import ZERO_UUID, MalformedFrame, decode, encode
+from moldau.wire import ZERO_UUID, MalformedFrame, decode, encode, fetch, produce
 from moldau.wire import messages as m
 from moldau.wire.fetch import (
     FetchedPartition,
@@ -201,3 +201,22 @@ def test_produce_of_two_to_the_35_topics_is_refused_at_once() -> None:
         decode_produce_request(memoryview(absurd), 0, 9)
     with pytest.raises(MalformedFrame):
         decode(m.ProduceRequest, 9, absurd)
+
+
+def test_a_fetch_of_very_many_partitions_is_read_piece_by_piece() -> None:
+    """In one step no other thread would have a turn. Nothing is lost between two pieces."""
+    kind = m.FetchRequest
+    count = 2 * fetch._ROWS_AT_ONCE + 7
+    partitions = [kind.FetchPartition(number, 1, number * 3, 2, 4, 5) for number in range(count)]
+    request = kind(topics=[kind.FetchTopic(topic="t", partitions=partitions)])
+    ((_, found),) = decode_fetch_request(encode(request, 12), 0, 12).topics
+    assert found == [(number, 1, number * 3, 2, 4, 5, 0) for number in range(count)]
+
+
+def test_an_answer_for_very_many_partitions_is_put_together_piece_by_piece() -> None:
+    count = 2 * produce._JOINED_AT_ONCE + 7
+    outcomes = [ProduceOutcome(number, number % 3, number, -1, 0) for number in range(count)]
+    for version in (8, 9):
+        answer = decode(m.ProduceResponse, version, bytes(encode_produce_response(version, [("t", outcomes)])))
+        told = [(each.index, each.error_code, each.base_offset) for each in answer.responses[0].partition_responses]
+        assert told == [(number, number % 3, number) for number in range(count)]

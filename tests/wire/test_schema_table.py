@@ -1,8 +1,10 @@
 """The table and what is compiled from it."""
 
+import random
+
 import pytest
 
-from moldau.wire import ZERO_UUID, ErrorCode, MalformedFrame, apis, decode, encode, schema
+from moldau.wire import ZERO_UUID, ErrorCode, MalformedFrame, apis, decode, encode, encode_long, schema
 from moldau.wire import messages as m
 from moldau.wire.headers import (
     RequestHeader,
@@ -21,7 +23,7 @@ from moldau.wire.internal import (
     prefix_of,
 )
 from moldau.wire.message import Message
-from tests.support.random_messages import every_message_and_version
+from tests.support.random_messages import every_message_and_version, random_message
 
 RETIRED = {4, 5, 6, 7}
 
@@ -136,3 +138,10 @@ def test_the_type_stubs_name_every_message() -> None:
     assert len({name for name, _ in every_message_and_version()}) == len(schema.names()) > 260
     assert issubclass(m.TopicRecord, Message)
     assert m.TopicRecord().topic_id == ZERO_UUID
+
+
+def test_long_messages_are_written_as_short_ones_are() -> None:
+    rng = random.Random(14)
+    for name, version in every_message_and_version():
+        message = random_message(name, version, rng)
+        assert encode_long(message, version) == encode(message, version), (name, version)

@@ -17,5 +17,12 @@ class NotController(Exception):
     happened or not."""
 
 
+class TooManyRecords(Exception):
+    """A client's request would make more metadata records than one may: all of it is refused (POLICY_VIOLATION)."""
+
+    def __init__(self) -> None:
+        super().__init__("Unable to perform excessively large batch operation.")
+
+
 class MetadataCorrupt(Exception):
     """A record that cannot follow the ones before it. The log is damaged, or was written by a newer version."""

@@ -5,7 +5,7 @@ two messages written by hand, because every record passes through them.
 """
 
 from moldau.wire.apis import Api, apis
-from moldau.wire.codec import decode, decode_prefix, decode_request, encode
+from moldau.wire.codec import decode, decode_prefix, decode_request, encode, encode_long
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message, Struct
 from moldau.wire.primitives import ZERO_UUID, MalformedFrame
@@ -22,4 +22,5 @@ __all__ = [
     "decode_prefix",
     "decode_request",
     "encode",
+    "encode_long",
 ]

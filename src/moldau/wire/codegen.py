@@ -43,6 +43,7 @@ _INT_ARRAYS = {name: IntArrays(_FIXED[name]) for name in ("int8", "int16", "int3
 _EMPTY: Final = object()  # "no argument given", where null is a value
 
 Encoder = Callable[[Any], bytes]
+Writer = Callable[[Any, Callable[[bytes], object]], None]
 Decoder = Callable[[bytes, int], Any]
 
 
@@ -316,12 +317,25 @@ class _EncoderSource(_Source):
 @cache
 def encoder(name: str, version: int) -> Encoder:
     """The function that turns a message into bytes, compiled on first use."""
+    made: Encoder = _encoder_source(name, version).compile(
+        "def code(m):\n parts = []; w = parts.append", "return b''.join(parts)"
+    )
+    return made
+
+
+@cache
+def writer(name: str, version: int) -> Writer:
+    """The same for long messages: each piece is given to a function as it is made, so that they are not all kept."""
+    made: Writer = _encoder_source(name, version).compile("def code(m, w):", "return None")
+    return made
+
+
+def _encoder_source(name: str, version: int) -> _EncoderSource:
     _check_version(schema.message(name), version)
     source = _EncoderSource(name, version)
     source.struct(source.spec.root, "m")
     source.flush()
-    made: Encoder = source.compile("def code(m):\n parts = []; w = parts.append", "return b''.join(parts)")
-    return made
+    return source
 
 
 # --- decoders --------------------------------------------------------------------------------------------------------

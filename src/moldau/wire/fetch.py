@@ -33,6 +33,7 @@ _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqiB")
 _TAG_BYTE = _PARTITION_12.size - 1
+_ROWS_AT_ONCE = 5_000  # more would be one long step of the interpreter, in which no other thread has a turn
 _ONE_PARTITION_TAGS = _PARTITION_12.size  # from a count of one to the tag section of that partition
 
 # (partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes, tags by number or 0)
@@ -270,7 +271,12 @@ def _partitions(reader: _Reader, version: int) -> list[FetchPartition]:
         # Without tagged fields, which is nearly always, the partitions are an array of fixed-size rows.
         if bytes(rows[_TAG_BYTE :: _PARTITION_12.size]) == bytes(count):
             reader.position = stop
-            return list(_PARTITION_12.iter_unpack(rows))
+            if count <= _ROWS_AT_ONCE:
+                return list(_PARTITION_12.iter_unpack(rows))
+            partitions: list[FetchPartition] = []
+            for at in range(0, len(rows), _ROWS_AT_ONCE * _PARTITION_12.size):
+                partitions += _PARTITION_12.iter_unpack(rows[at : at + _ROWS_AT_ONCE * _PARTITION_12.size])
+            return partitions
         return [_tagged_partition(reader) for _ in range(count)]
     if version >= 9:
         count = reader.count("partitions", _PARTITION_9.size)

@@ -3,7 +3,7 @@
 Batches are opaque here. A topic is named by a string up to version 12 and by its 16-byte id from 13 on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from struct import Struct, error
 from typing import NamedTuple
@@ -54,6 +54,9 @@ class ProduceOutcome(NamedTuple):
     error_message: str | None = None
     record_errors: Sequence[tuple[int, str | None]] = ()
     current_leader: tuple[int, int] | None = None  # (leader id, leader epoch), sent with NOT_LEADER_OR_FOLLOWER
+
+
+_JOINED_AT_ONCE = 10_000  # of more, joining and freeing is one long step, in which no other thread has a turn
 
 
 class ManyPartitions(Exception):
@@ -203,6 +206,11 @@ def _plain_string(frame: memoryview, position: int, what: str) -> tuple[str | No
     return str(frame[position:stop], "utf-8"), stop
 
 
+def _in_pieces(outcomes: Sequence[ProduceOutcome]) -> Iterator[Sequence[ProduceOutcome]]:
+    for at in range(0, len(outcomes), _JOINED_AT_ONCE):
+        yield outcomes[at : at + _JOINED_AT_ONCE]
+
+
 def encode_produce_response(
     version: int,
     topics: Sequence[tuple[str | bytes, Sequence[ProduceOutcome]]],
@@ -231,12 +239,15 @@ def encode_produce_response(
             name = topic.encode()  # type: ignore[union-attr]  # names up to version 12
             out.append(_count(len(name)) + name)
         out.append(_count(len(outcomes)))
-        for outcome in outcomes:
-            index, code, base_offset, append_time_ms, start_offset, message, record_errors, leader = outcome
-            if message is None and leader is None and not record_errors:
-                out.append(_PLAIN_OUTCOME_9.pack(index, code, base_offset, append_time_ms, start_offset, 1, 0, 0))
-            else:
-                out.append(_encode_outcome(outcome, version))
+        for some in (outcomes,) if len(outcomes) <= _JOINED_AT_ONCE else _in_pieces(outcomes):
+            if len(out) > _JOINED_AT_ONCE:
+                out = [b"".join(out)]
+            for outcome in some:
+                index, code, base_offset, append_time_ms, start_offset, message, record_errors, leader = outcome
+                if message is None and leader is None and not record_errors:
+                    out.append(_PLAIN_OUTCOME_9.pack(index, code, base_offset, append_time_ms, start_offset, 1, 0, 0))
+                else:
+                    out.append(_encode_outcome(outcome, version))
         out.append(b"\0")
     if node_endpoints and version >= 10:
         out.append(_INT32.pack(throttle_time_ms) + encode_tags({0: _encode_endpoints(node_endpoints)}))

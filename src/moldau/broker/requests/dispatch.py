@@ -27,10 +27,10 @@ from moldau.broker.requests.forwarding import FORWARDED, carry_out
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
 from moldau.broker.supervision import begin
-from moldau.controller.errors import NotController
+from moldau.controller.errors import NotController, TooManyRecords
 from moldau.seams.network import Connection, ResponseSlot
 from moldau.timers.turns import let_go
-from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode_long
 from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_client_id, decode_request_header, peek_api
 from moldau.wire.message import Struct
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _FLEXIBLE = 2  # the request header of flexible versions
 _LONG = 5_000
+_ENCODED_AT_ONCE_MAX = 2_000
 _EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
 _READ_BY_HAND = ("Produce", "Fetch")
 _OURS = 3  # references: its owner's, ours, and that of the call that counts them
@@ -206,9 +207,7 @@ class Dispatcher:
         broker = self._broker
         call.judge(response)
         async with broker.long_look:
-            body = await broker.loop.run_in_executor(broker.executor, encode, response, call.version)
-        if call.times is not None:
-            call.times.count_errors(response)
+            body = await broker.loop.run_in_executor(broker.executor, encode_long, response, call.version)
         call.respond_payload([body])
         await self._let_go(response)
 
@@ -218,9 +217,10 @@ class Dispatcher:
             await self._broker.in_turns(let_go(*long_lists))
 
     async def _finish(self, work: Awaitable[Message | None], call: Call, request: Message, *, is_long: bool) -> None:
+        """`is_long`: the answer was made in slices, and is as long."""
         try:
             response = await work
-            if is_long and response is not None:  # it was made in slices
+            if response is not None and (is_long or _is_long(response)):
                 await self._respond_at_length(call, response)
                 return
         except asyncio.CancelledError:
@@ -250,12 +250,14 @@ class Dispatcher:
             self._fail(call, request, error)
 
     def _fail(self, call: Call, request: Message, error: Exception) -> None:
-        code = ErrorCode.NOT_CONTROLLER
-        if not isinstance(error, NotController):
+        code, message = ErrorCode.NOT_CONTROLLER, None
+        if isinstance(error, TooManyRecords):
+            code, message = ErrorCode.POLICY_VIOLATION, str(error)
+        elif not isinstance(error, NotController):
             _log.error("%r failed", call, exc_info=error)
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            refused = refusal_of(request, call, code)
+            refused = refusal_of(request, call, code, message)
             if refused is not None:
                 call.respond(refused)
         except Exception:
@@ -272,6 +274,19 @@ class Dispatcher:
         from moldau.broker.requests.handlers.api_versions import unsupported_version
 
         Call(served.api, 0, correlation_id, None, connection, slot).respond(unsupported_version(self._kind))
+
+
+def _is_long(message: Struct) -> bool:
+    """Whether encoding it takes longer than others should wait: a short request may ask for everything."""
+    lists = [value for name in message.__slots__ if isinstance(value := getattr(message, name), list)]
+    total = sum(map(len, lists))
+    for value in lists:
+        if total > _ENCODED_AT_ONCE_MAX:
+            break
+        for each in value:
+            if isinstance(each, Struct):
+                total += sum(len(it) for name in each.__slots__ if isinstance(it := getattr(each, name), list))
+    return total > _ENCODED_AT_ONCE_MAX
 
 
 def _long_lists(message: Struct) -> Iterator[list[Any]]:

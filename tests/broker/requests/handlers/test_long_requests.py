@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.replicas.fetch_sessions import FetchContext
+from moldau.broker.request_times import RequestTimes
 from moldau.broker.requests import dispatch
 from moldau.broker.requests.handlers import produce
 from moldau.records import build_batch
@@ -47,6 +48,14 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Turns, "run", counted)
     return found
+
+
+def test_errors_of_a_long_answer_are_counted_once(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(RequestTimes, "count_errors", lambda _, response: counted.append(response))
+    kind = m.MetadataRequest
+    client.ask(kind([kind.MetadataRequestTopic(name=f"none-{number}") for number in range(MANY)], False), 12)
+    assert len([each for each in counted if isinstance(each, m.MetadataResponse)]) == 1
 
 
 def test_metadata_of_very_many_names(client: WireClient, slices: list[int]) -> None:
