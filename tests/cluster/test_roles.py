@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from moldau.broker.channels import Channels, UnsupportedVersion
 from moldau.broker.config import load_broker_config
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.node.node import Node
+from moldau.broker.requests.handlers import envelope
 from moldau.net import RealNetwork, new_event_loop
-from moldau.wire import ErrorCode, Message, apis, encode
+from moldau.wire import ErrorCode, Message, apis, decode_request, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import encode_request_header
 from tests.support.broker_process import free_port
 
 Address = tuple[str, int]
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+_TOO_MANY = "Unable to perform excessively large batch operation."
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -155,6 +158,55 @@ def test_an_envelope_carries_commands_and_nothing_else(tmp_path: Path) -> None:
                 assert refused.error_code == ErrorCode.INVALID_REQUEST
             broken = m.EnvelopeRequest(b"\0\x13\0\7\0", None, b"")
             assert (await world.ask(world.active, broken)).error_code == ErrorCode.INVALID_REQUEST
+
+    run(main)
+
+
+def test_a_long_command_is_read_and_answered_by_a_thread_at_the_controller_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker reads it, and passes it on; the controller's loop must not read it either."""
+    readers: list[str] = []
+
+    def noted(kind: Any, version: int, frame: Any) -> Any:
+        readers.append(threading.current_thread().name)
+        return decode_request(kind, version, frame)
+
+    async def main() -> None:
+        async with World(tmp_path) as world:
+            monkeypatch.setattr(envelope, "decode_request", noted)
+            names = [f"{'n' * 200}-{number}" for number in range(1_000)]
+            kind = m.DeleteTopicsRequest
+            answer = await world.ask(11, kind([kind.DeleteTopicState(name) for name in names]))
+            assert [each.name for each in answer.responses] == names
+            assert {each.error_code for each in answer.responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert len(readers) == 1
+            assert readers[0].startswith("moldau_")
+
+    run(main)
+
+
+def test_more_records_than_one_request_may_make_are_refused(tmp_path: Path) -> None:
+    quota = m.AlterClientQuotasRequest
+
+    def limits(count: int) -> m.AlterClientQuotasRequest:
+        return quota(
+            [
+                quota.EntryData([quota.EntityData("user", f"u{at}")], [quota.OpData("producer_byte_rate", 1.0)])
+                for at in range(count)
+            ]
+        )
+
+    async def main() -> None:
+        async with World(tmp_path) as world:
+            for node_id in (11, world.active):
+                answer = await world.ask(node_id, limits(10_001))
+                assert {each.error_code for each in answer.entries} == {ErrorCode.POLICY_VIOLATION}
+                assert {each.error_message for each in answer.entries} == {_TOO_MANY}
+            assert not world.nodes[world.active].broker.image.quotas
+            answer = await world.ask(11, limits(300))
+            assert {each.error_code for each in answer.entries} == {ErrorCode.NONE}
+            assert len(world.nodes[world.active].broker.image.quotas) == 300
 
     run(main)
 

@@ -244,6 +244,19 @@ def control_at_once() -> Iterator[None]:
         yield
 
 
+def append_what_is_outdated() -> Iterator[None]:
+    """What a thread decided is appended, whatever came between."""
+    from moldau.broker.quorum.quorum import MetadataQuorum
+
+    append = MetadataQuorum.append_prepared
+
+    def unasked(self: Any, prepared: Any) -> Any:
+        return append(self, prepared._replace(ground=self.ground()))
+
+    with patch.object(MetadataQuorum, "append_prepared", unasked):
+        yield
+
+
 def take_any_disk_for_the_voter() -> Iterator[None]:
     """A voter is known by its node id alone: with an empty disk it votes on, as if it remembered."""
     from moldau.raft.replica import Raft

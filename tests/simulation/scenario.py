@@ -73,6 +73,7 @@ class Plan:
     hasty: bool = False  # a compacted topic is made again all the time
     broad: bool = False  # a topic of many partitions comes and goes
     flushes: bool = False  # what is acknowledged was flushed
+    thoughtful: bool = False  # controllers decide on a thread what is not very short
     bystanders: bool = False  # whom the trouble must not concern: see `bystander`
     kinds: tuple[str, ...] = ()
     power: bool = True
@@ -112,7 +113,7 @@ def plan_of(seed: int, *, nodes: int = 3, trouble_s: float = 10.0, pace: float =
         plan = replace(plan, racks=not random.below(4))
     if nodes >= MEMBERS_MIN and not plan.settings and not random.below(3):
         plan = replace(plan, controllers=3)
-    return plan
+    return replace(plan, thoughtful=not random.below(2))
 
 
 def _kind_of(seed: int, *, nodes: int, trouble_s: float) -> Plan:
@@ -167,6 +168,7 @@ class _Run:
             dirs=plan.dirs,
             controllers=plan.controllers,
             racks=plan.racks,
+            thoughtful=plan.thoughtful,
         )
         power = plan.power and (plan.nodes > 1 or plan.flushes)
         self.faults = Faults(
@@ -185,7 +187,9 @@ class _Run:
         self.readers: list[SimClient] = []
         self.members: list[GroupMember] = []
         self.consumers: list[ConsumerMember] = []
-        self.scribe = Scribe(self.world.client("scribe"))
+        self.scribes = [Scribe(self.world.client("scribe"))]
+        if plan.thoughtful and plan.scribe:  # another, whose commands come between
+            self.scribes.append(Scribe(self.world.client("second scribe"), "h"))
         self.is_troubled = True
         self.tasks: list[asyncio.Task[object]] = []
         self.partitions: list[Partition] = [("events", index) for index in range(plan.partitions)]
@@ -250,9 +254,9 @@ class _Run:
             )
         if self.plan.housekeeping:
             self._start_housekeeping()
-        if self.plan.scribe:
-            self.readers.append(self.scribe.client)
-            self._spawn(self.scribe.client, self.scribe.run)
+        for scribe in self.scribes if self.plan.scribe else ():
+            self.readers.append(scribe.client)
+            self._spawn(scribe.client, scribe.run)
         for number in range(self.plan.members):
             client = world.client(f"g{number}")
             self.readers.append(client)
@@ -400,7 +404,8 @@ class _Run:
         self.observer.compare_images(self.faults.kept_topics)
         for node in self.world.members:
             if node.node is not None:
-                self.scribe.judge(node.node_id, node.node.broker.image)
+                for scribe in self.scribes:
+                    scribe.judge(node.node_id, node.node.broker.image)
 
     async def _judge_housekeeping(self) -> None:
         """Every replica is looked at, by reading it."""

@@ -15,8 +15,9 @@ _SET = 0
 
 
 class Scribe:
-    def __init__(self, client: SimClient) -> None:
+    def __init__(self, client: SimClient, prefix: str = "g") -> None:
         self.client = client
+        self._prefix = prefix
         self._last = 0
         self._acknowledged: set[str] = set()
 
@@ -24,7 +25,7 @@ class Scribe:
         """Until the client is told to stop."""
         while not self.client.is_stopping:
             self._last += 1
-            group = f"g{self._last}"
+            group = f"{self._prefix}{self._last}"
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
                     response = await self.client.any_broker(_request(group), timeout_ms=1_500)

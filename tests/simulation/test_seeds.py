@@ -36,6 +36,7 @@ _RARE = {
     "broad": replace(_HOUSEKEEPING, broad=True),
     "unmounted": replace(_HOUSEKEEPING, dirs=3, kinds=("dir unmounted", "dir vanishes", "crash")),
     "rot": replace(_HOUSEKEEPING, dirs=2, kinds=("file rot", "header rot", "restart", "power")),
+    "threads": replace(_THREE, members=0, consumers=0, scribe=True, thoughtful=True),
     "voters": replace(
         _THREE, members=0, consumers=0, scribe=True, kinds=("voter's new disk", "metadata rot", "isolate")
     ),

@@ -33,6 +33,8 @@ _ISR = replace(
 )
 _REBOOT = replace(_WITHOUT_GROUPS, readers=False, trouble_s=20.0, kinds=("power", "slow link"))
 _CONTROL = replace(_ELECTIONS, scribe=True, kinds=("isolate", "crash", "one-way cut", "slow link"))
+# Commands decided on a thread, while others come between.
+_THREADS = replace(_LEAN, scribe=True, thoughtful=True, kinds=("topic change", "isolate", "crash", "slow node"))
 _GROUPS = Plan(transactional_writers=0, writers=1, readers=False, trouble_s=15.0)
 _MEMBERS = replace(
     _LEAN,
@@ -98,6 +100,7 @@ VARIANTS = [
     Variant("write votes without a flush", broken.write_votes_without_flush, 20, _POWER_ELECTIONS),
     Variant("skip the flush of the metadata", broken.skip_metadata_flush, 5, _POWER),
     Variant("act as controller on an old image", broken.control_at_once, 20, _CONTROL),
+    Variant("append what is outdated", broken.append_what_is_outdated, 12, _THREADS),
     Variant("take any disk for the voter", broken.take_any_disk_for_the_voter, 100, _MEMBERS),
     Variant("change voters before the last change is committed", broken.change_voters_uncommitted, 80, _MEMBERS),
     # housekeeping

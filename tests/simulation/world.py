@@ -165,6 +165,8 @@ class SimNode:
             self._end_jobs(self.disk.survived_process())
             return
         self.node = node
+        if self.world.thoughtful:
+            node.broker.controller.at_once_max = _Whim(SeededRandom(self.random.below(1 << 60)))
         for listener in self.world.on_start:
             listener(self.node_id, node.broker.metadata_log)
         self.world.log(f"{self.host} is up")
@@ -237,6 +239,20 @@ class SimNode:
             self._end_jobs(self.disk.survived_process())
 
 
+class _Whim(int):
+    """A limit that half of what it is compared with exceeds."""
+
+    def __new__(cls, random: SeededRandom) -> _Whim:
+        made = super().__new__(cls)
+        made._random = random
+        return made
+
+    def __lt__(self, other: int) -> bool:
+        return not self._random.below(2)
+
+    _random: SeededRandom
+
+
 class InlineExecutor:
     """The loop runs what is given to it; see `VirtualLoop.run_in_executor`."""
 
@@ -258,11 +274,14 @@ class World:
         dirs: int = 1,
         controllers: int = 0,
         racks: bool = False,
+        thoughtful: bool = False,
     ) -> None:
         """With `spare_nodes`, voters are not fixed, and so many nodes more may join them. `dirs`: log dirs per node.
         With `controllers`, so many more nodes are the voters, and the others only brokers. With `racks`, each broker
-        stands in one of its own, and clients may read there."""
+        stands in one of its own, and clients may read there. With `thoughtful`, controllers take next to every command
+        for one that is long."""
         self.racks = racks
+        self.thoughtful = thoughtful
         # The first has the metadata.
         self.dirs = ["/data", *(f"/data{number}" for number in range(2, dirs + 1))]
         self.seed = seed

@@ -77,6 +77,25 @@ def _free(_partitions: int) -> None:
     return None
 
 
+class Rehearsal(Protocol):
+    """The quota as it is now, for a command that is decided elsewhere and may have to be decided again: nothing is
+    charged before it is clear that it counts."""
+
+    def charge(self, partitions: int) -> None:
+        """As `ControllerContext.charge_partitions`; on any thread."""
+
+    def pay(self) -> None:
+        """What was charged is charged indeed."""
+
+
+class _Free:
+    def charge(self, partitions: int) -> None:
+        return None
+
+    def pay(self) -> None:
+        return None
+
+
 @dataclass(slots=True, frozen=True)
 class ControllerContext:
     """What a command needs to know besides the image and its request."""
@@ -100,6 +119,7 @@ class ControllerContext:
     may_describe_configs: Callable[[str], bool] = _everything
     # Charges the controller mutation quota with so many partitions; ApiError THROTTLING_QUOTA_EXCEEDED when used up.
     charge_partitions: Callable[[int], None] = _free
+    rehearse_charges: Callable[[], Rehearsal] = _Free
 
 
 def topic_setting(image: ClusterImage, context: ControllerContext, topic: str, name: str) -> str:

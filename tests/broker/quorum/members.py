@@ -127,7 +127,7 @@ class World:
         quorum = MetadataQuorum(
             context,
             config,
-            lambda before, after: published.append(after),
+            lambda before, after, _: published.append(after),
             Executor(),  # the virtual loop does such work itself
             cluster_id="the-cluster",
             directory_id=self.directory_ids.get(node_id, bytes([node_id]) * 16),
@@ -214,6 +214,9 @@ def controller_of(member: Member) -> LocalController:
         node_id=member.node_id,
         broker_epoch=-1,
         wheel=TimingWheel(clock.monotonic_ms()),
+        loop=asyncio.get_running_loop(),
+        executor=None,  # the virtual loop does such work itself
+        long_look=asyncio.Lock(),
     )
     rules = TableRules(lambda: member.broker.config)
     context = ControllerContext(rules, SeededRandom(1), member.node_id, "the-cluster")

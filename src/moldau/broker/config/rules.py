@@ -26,8 +26,8 @@ class TableRules:
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self._config = config
-        self._described: BrokerConfig | None = None
-        self._plain: list[m.CreateTopicsResponse.CreatableTopicConfigs] = []
+        # What all topics have in common, and by which config. One value: long commands are decided on a thread.
+        self._plain: tuple[BrokerConfig, list[m.CreateTopicsResponse.CreatableTopicConfigs]] | None = None
 
     def validate(self, resource: ConfigResource, proposed: Mapping[str, str], current: Mapping[str, str]) -> None:
         try:
@@ -51,12 +51,14 @@ class TableRules:
     ) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
         """What all topics have in common is made once: a request may create thousands."""
         config = self._config()
-        if self._described is not config:
-            self._described, self._plain = config, [_as_told(entry) for entry in describe_topic({}, config)]
+        known = self._plain
+        if known is None or known[0] is not config:
+            known = self._plain = (config, [_as_told(entry) for entry in describe_topic({}, config)])
+        plain = known[1]
         if not overrides:
-            return list(self._plain)
+            return list(plain)
         own = {entry.name: _as_told(entry) for entry in describe_topic(overrides, config, overrides.keys())}
-        told = [own.pop(each.name, each) for each in self._plain]
+        told = [own.pop(each.name, each) for each in plain]
         return sorted(told + list(own.values()), key=lambda each: each.name) if own else told
 
 

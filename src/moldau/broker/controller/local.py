@@ -19,7 +19,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from moldau.controller.context import ControllerContext, ControllerResult
+from moldau.broker.controller.long_commands import Command, LongCommands
+from moldau.controller.context import ControllerContext
+from moldau.controller.effort import check_records, exceeds
 from moldau.controller.errors import NotController
 from moldau.controller.feature_updates import activation_records
 from moldau.controller.features import bootstrap_records
@@ -41,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT")
 R = TypeVar("R")
-Command = Callable[[ClusterImage, RequestT, ControllerContext], ControllerResult[R]]
+_AT_ONCE_MAX = 200  # records; about five milliseconds
 
 
 class LocalController:
@@ -54,7 +56,9 @@ class LocalController:
         self._active_epoch = -1
         self._changed: asyncio.Future[None] | None = None
         self._duties: Duties | None = None
+        self._long = LongCommands(broker)
         self.sessions = sessions
+        self.at_once_max = _AT_ONCE_MAX
 
     @property
     def epoch(self) -> int:
@@ -130,11 +134,21 @@ class LocalController:
         client."""
         if not self.is_active:
             raise NotController
-        result = command(self._log.latest, request, context or self.context())
+        asked = context or self.context()
+        if exceeds(self.at_once_max, self._log.latest, request, asked):
+            result, pending = await self._long.carry_out(command, request, asked)
+        else:
+            if self._long.holds_others:
+                await self._long.wait()
+                if not self.is_active:
+                    raise NotController
+                asked = replace(asked, next_offset=self._log.next_offset)
+            result = command(self._log.latest, request, asked)
+            check_records(request, result.records)
+            # Without records the answer rests on what it read, which the next controller may not have.
+            pending = self._log.append(result.records) if result.records else self._log.commit_pending()
         if result.refusal is not None:
             _log.info("refused %s: %s", type(request).__name__, result.refusal)
-        # Without records the answer rests on what it read, which the next controller may not have.
-        pending = self._log.append(result.records) if result.records else self._log.commit_pending()
         self.sessions.update(result.sessions)
         more = and_append(result.response) if and_append is not None else None
         for each in (pending, more):

@@ -41,7 +41,7 @@ from moldau.broker.replicas.manager import ReplicaManager
 from moldau.broker.requests.dispatch import Dispatcher
 from moldau.broker.requests.registry import ListenerKind
 from moldau.broker.supervision import keep_going
-from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ResourceType, diff
+from moldau.controller import BrokerSessions, ClusterImage, ControllerContext, ImageDelta, ResourceType, diff
 from moldau.controller.features import CORDONED_LOG_DIRS_FROM
 from moldau.log.checkpoints import TopicPartition, uuid_text
 from moldau.log.config import LogConfig
@@ -386,7 +386,7 @@ class Node:
             for each in self.config.controller_listeners
         ]
 
-    def _publish(self, before: ClusterImage, after: ClusterImage) -> None:
+    def _publish(self, before: ClusterImage, after: ClusterImage, delta: ImageDelta | None = None) -> None:
         """The cluster changed: act on it before anybody is told that it did."""
         if not self._is_publishing:
             return  # the first image is published when there are logs it can be applied to
@@ -396,7 +396,7 @@ class Node:
             broker.authorizer.follow(after.acls)
         broker.quotas.follow(after.quotas)
         self._address_quotas.follow(after.quotas)
-        delta = diff(before, after)
+        delta = diff(before, after) if delta is None else delta
         self._reconfigure(updated_config(broker.config, after, delta))
         self._cordon(after)
         broker.replicas.apply(after, delta, broker.config)

@@ -10,17 +10,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from moldau.controller.image import ClusterImage
+from moldau.broker.quorum.prepared import PreparedAppend
 
 
 class PendingAppend(NamedTuple):
-    """Records that belong together, and the image with them and everything before."""
+    """Records that belong together, and whom to tell."""
 
     last_offset: int
-    image: ClusterImage
+    prepared: PreparedAppend
     done: asyncio.Future[None]
-    size_bytes: int
-    timestamp_ms: int
 
 
 class QuorumAppends:
@@ -33,9 +31,9 @@ class QuorumAppends:
         # Control records that somebody waits for: their offset, and whom to tell.
         self._control: list[tuple[int, asyncio.Future[None]]] = []
 
-    def add(self, last_offset: int, image: ClusterImage, size_bytes: int, timestamp_ms: int) -> asyncio.Future[None]:
+    def add(self, last_offset: int, prepared: PreparedAppend) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(PendingAppend(last_offset, image, done, size_bytes, timestamp_ms))
+        self._pending.append(PendingAppend(last_offset, prepared, done))
         return done
 
     def add_control(self, offset: int) -> asyncio.Future[None]:

@@ -25,6 +25,7 @@ from moldau.broker.quorum.catching_up import CatchingUp
 from moldau.broker.quorum.control_records import leader_change_records, voter_records
 from moldau.broker.quorum.errors import LostHistory, QuorumStopped
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID, QuorumLog
+from moldau.broker.quorum.prepared import Ground, PreparedAppend, prepare
 from moldau.broker.quorum.settings import (
     bootstrap_servers,
     founds_quorum,
@@ -39,8 +40,8 @@ from moldau.broker.quorum.settings import (
 from moldau.broker.quorum.snapshot_files import CorruptSnapshot
 from moldau.broker.quorum.snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.broker.supervision import begin
+from moldau.controller.delta import ImageDelta
 from moldau.controller.errors import NotController
-from moldau.controller.features import record_version
 from moldau.controller.fold import apply
 from moldau.controller.image import EMPTY_IMAGE, ClusterImage
 from moldau.log.context import LogContext
@@ -69,9 +70,8 @@ from moldau.raft.effects import without_repetition
 from moldau.raft.leader import Leader
 from moldau.raft.roles import NEVER
 from moldau.raft.voters import Voter
-from moldau.records import BatchBuilder, ControlType, build_control_batch
+from moldau.records import ControlType, build_control_batch
 from moldau.wire import ZERO_UUID, Message
-from moldau.wire.internal import encode_metadata_record
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
@@ -92,15 +92,16 @@ _STALL_MS = 200.0  # a timer that late did not wait for its turn: the process di
 class MetadataQuorum:
     """Belongs to the event loop. `open`, then `start` when requests of others can be served, then `stop`, `close`.
 
-    `publish(before, after)` is called whenever more is committed, `on_leader_change` listeners when another node leads,
-    or nobody is known to, or this node has become or ceased to be the active controller.
+    `publish(before, after, delta)` is called whenever more is committed (the delta is None unless it is known already),
+    `on_leader_change` listeners when another node leads, or nobody is known to, or this node has become or ceased to be
+    the active controller.
     """
 
     def __init__(
         self,
         context: LogContext,
         config: BrokerConfig,
-        publish: Callable[[ClusterImage, ClusterImage], None],
+        publish: Callable[[ClusterImage, ClusterImage, ImageDelta | None], None],
         executor: Executor,
         *,
         cluster_id: str = "",
@@ -286,21 +287,31 @@ class MetadataQuorum:
 
     def append(self, records: Sequence[Message]) -> asyncio.Future[None]:
         """Append records that belong together; the future is done when they are committed and acted upon here."""
+        done = self.append_prepared(prepare(self.ground(), records))
+        assert done is not None, "nothing comes between"
+        return done
+
+    def ground(self) -> Ground:
+        """What the next records are decided upon. NotController if that is not for this node to do."""
         if not self.is_leader or self._is_stopped:
             raise NotController("ask the active controller")
-        now_ms = self._clock.wall_ms()
-        version = self.latest.metadata_version
-        builder = BatchBuilder()
-        for record in records:
-            builder.append(now_ms, None, encode_metadata_record(record, record_version(record, version)))
-        batch = builder.finish()
+        return Ground(self.latest, self.epoch, self.next_offset, self._clock.wall_ms())
+
+    def append_prepared(self, prepared: PreparedAppend) -> asyncio.Future[None] | None:
+        """Append what was prepared, maybe elsewhere and a while ago, or None: other records were appended since, so it
+        has to be decided again. NotController if this is not the leadership it was decided in."""
+        ground, now = prepared.ground, self.ground()
+        if ground.epoch != now.epoch:
+            raise NotController("another controller led meanwhile")
+        if ground.image is not now.image or ground.next_offset != now.next_offset:
+            return None
         try:
-            last_offset = self.files.append_as_leader(batch, self.epoch)
+            last_offset = self.files.append_as_leader(prepared.batch, self.epoch)
         except LogError as error:
             self._fail(error)
             raise NotController("the disk of this controller failed: ask the next one") from error
-        self.latest = apply(self.latest, records, offset=last_offset, epoch=self.epoch)
-        done = self._appends.add(last_offset, self.latest, len(batch), now_ms)
+        self.latest = prepared.image
+        done = self._appends.add(last_offset, prepared)
         self._after_append()
         return done
 
@@ -497,8 +508,8 @@ class MetadataQuorum:
         if self.is_leader:
             for pending in self._appends.take_committed(offset):
                 self._applied = pending.last_offset + 1
-                self._snapshots.committed(pending.size_bytes, pending.timestamp_ms)
-                self._show(pending.image, pending.done)
+                self._snapshots.committed(len(pending.prepared.batch), pending.prepared.ground.wall_ms)
+                self._show(pending.prepared.image, pending.done, pending.prepared)
             self._applied = max(self._applied, offset)
         else:
             self._apply_from_log(offset)
@@ -527,12 +538,15 @@ class MetadataQuorum:
         if image is not self.committed:
             self._show(image, None)
 
-    def _show(self, image: ClusterImage, done: asyncio.Future[None] | None) -> None:
+    def _show(
+        self, image: ClusterImage, done: asyncio.Future[None] | None, prepared: PreparedAppend | None = None
+    ) -> None:
         before, self.committed = self.committed, image
         if self._is_opening:
             return
+        is_known = prepared is not None and prepared.ground.image is before
         try:
-            self._publish(before, image)
+            self._publish(before, image, prepared.delta if is_known and prepared is not None else None)
         except Exception as error:
             _log.exception("acting on the metadata up to offset %s failed", image.offset)
             if done is not None and not done.done():

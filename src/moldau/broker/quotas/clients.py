@@ -9,6 +9,7 @@ Nothing is measured for a client without a limit, and nothing at all while nobod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -168,6 +169,11 @@ class ClientQuotas:
         """How long until the client may change the cluster again."""
         found = self._mutations.of(client, now_ms)
         return 0.0 if found is None else self._mutations.told(found[1].wait_ms(found[0], now_ms))
+
+    def mutations_left(self, client: Client, now_ms: float) -> float:
+        """How many partitions the client may create or delete before it has to wait; below zero it has to already."""
+        found = self._mutations.of(client, now_ms)
+        return math.inf if found is None else found[1].left(found[0], now_ms)
 
     def mutated(self, client: Client, partitions: int, now_ms: float) -> float:
         """So many partitions are created or deleted: how long until the client may do so again. It is not told yet."""

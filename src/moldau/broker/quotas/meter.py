@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.quotas.clients import Client
@@ -75,6 +77,17 @@ class Meter:
             raise ApiError(code, code.meaning)
         self._quotas.mutated(self._client, partitions, now_ms)
 
+    def rehearse(self, call: Call, *, is_strict: bool) -> RehearsedCharges:
+        """The same, to be decided on a thread, maybe several times, and paid once."""
+        left = self._quotas.mutations_left(self._client, self._clock.monotonic_ms())
+        return RehearsedCharges(left, partial(self._pay, call), is_strict=is_strict)
+
+    def _pay(self, call: Call, partitions: int, is_silenced: bool) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._quotas.mutated(self._client, partitions, now_ms)
+        if is_silenced:
+            self._silence(call, self._quotas.mutation_wait_ms(self._client, now_ms), now_ms)
+
     def _silence(self, call: Call, waits_ms: float, now_ms: float) -> None:
         if waits_ms >= 1:
             waits_ms = min(waits_ms, _WAIT_MS_MAX)
@@ -92,3 +105,27 @@ class Meter:
         if left_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = left_ms
         return left_ms
+
+
+class RehearsedCharges:
+    """What `Meter.charge` would do to a client with so much left. Nothing outside of this changes until `pay`."""
+
+    __slots__ = ("_charged", "_is_refused", "_is_strict", "_left", "_pay")
+
+    def __init__(self, left: float, pay: Callable[[int, bool], None], *, is_strict: bool) -> None:
+        self._left = left
+        self._pay = pay
+        self._is_strict = is_strict
+        self._is_refused = False
+        self._charged = 0
+
+    def charge(self, partitions: int) -> None:
+        if self._is_strict and self._left < 0:
+            self._is_refused = True
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            raise ApiError(code, code.meaning)
+        self._left -= partitions
+        self._charged += partitions
+
+    def pay(self) -> None:
+        self._pay(self._charged, self._is_refused or not self._is_strict)

@@ -6,9 +6,9 @@ things, each to be looked at. Which permissions an API may ask about stands in `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.requests.changes import is_change, noted, noted_later
 from moldau.broker.requests.permissions import ERRORS, Permission, Whole, permissions
@@ -19,11 +19,16 @@ from moldau.wire import Message
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasAuthorizer
+    from moldau.broker.parts import HasAuthorizer, HasTurns
     from moldau.security.authorizer import Authorizer
+
+    class NeedsTurns(HasAuthorizer, HasTurns, Protocol):
+        """What asking about many names needs."""
+
 
 TOPIC, GROUP, CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
 TRANSACTIONAL_ID = AclResource.TRANSACTIONAL_ID
+NAMES_PER_TURN = 500
 
 
 def missing_permission(broker: HasAuthorizer, authorizer: Authorizer, call: Call, request: Message) -> Whole | None:
@@ -80,6 +85,19 @@ def _allows_or_tells(
         return True
     broker.denied(call, operation, kind, name)
     return False
+
+
+async def allowed_of(broker: NeedsTurns, may_do: Callable[[str], bool], names: Collection[str]) -> set[str]:
+    """Of the names, those that `may_do` (see `may`) allows. Of many, others have their turn between some and some."""
+    if broker.authorizer is None:
+        return set(names)
+    allowed: set[str] = set()
+    for number, name in enumerate(names, 1):
+        if may_do(name):
+            allowed.add(name)
+        if number % NAMES_PER_TURN == 0:
+            await broker.turns.next_turn()
+    return allowed
 
 
 def may_on_cluster(broker: HasAuthorizer, call: Call, operation: int, *, is_filter: bool = False) -> bool:

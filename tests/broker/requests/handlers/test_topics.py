@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from moldau.broker.config import BrokerConfig
+from moldau.broker.quorum import prepared
+from moldau.broker.requests.handlers import create_partitions, create_topics, delete_topics
 from moldau.controller.delta import ImageDelta, diff
 from moldau.controller.image import ClusterImage
 from moldau.records import build_batch
@@ -366,3 +368,49 @@ def test_many_partitions_get_a_new_leader_epoch_in_turns(own_broker: Broker, own
         return {each.is_leader for each in replicas}
 
     assert on_loop(own_broker, lead_anew_and_no_more) == {False}
+
+
+def test_commands_that_take_long_are_decided_by_a_thread(
+    own_broker: Broker, own_client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that belongs to it: encoding, the next image, what differs. What is short stays where it is."""
+    deciders: dict[str, set[str]] = {}
+
+    def noted(where: object, name: str) -> None:
+        original = getattr(where, name)
+
+        def note(*given: Any, **named: Any) -> Any:
+            if name == "apply" and len(given[1]) < 200:  # of somebody else
+                return original(*given, **named)
+            deciders.setdefault(name, set()).add(threading.current_thread().name.partition("_")[0])
+            return original(*given, **named)
+
+        monkeypatch.setattr(where, name, note)
+
+    for handler, name in ((create_topics, "create_topics"), (create_partitions, "create_partitions")):
+        noted(handler, name)
+    noted(delete_topics, "delete_topics")
+    noted(prepared, "apply")
+    noted(prepared, "diff")
+
+    def decided(request: Any) -> tuple[Any, dict[str, set[str]]]:
+        deciders.clear()
+        return own_client.ask(request), dict(deciders)
+
+    answer, by = decided(Create([Create.CreatableTopic("large", 400, 1)], 10_000))
+    assert answer.topics[0].error_code == 0
+    assert by == {"create_topics": {"moldau"}, "apply": {"moldau"}, "diff": {"moldau"}}
+    answer, by = decided(Grow([Grow.CreatePartitionsTopic("large", 800, None)], 10_000))
+    assert answer.results[0].error_code == 0
+    assert by == {"create_partitions": {"moldau"}, "apply": {"moldau"}, "diff": {"moldau"}}
+    assert len(metadata(own_client, "large").partitions) == 800
+    names = [f"small{number}" for number in range(300)]
+    answer, by = decided(Create([Create.CreatableTopic(name, 1, 1) for name in names], 10_000))
+    assert [each.name for each in answer.topics] == names
+    assert by["create_topics"] == {"moldau"}
+    answer, by = decided(Delete([Delete.DeleteTopicState(name) for name in names], [], 10_000))
+    assert {each.error_code for each in answer.responses} == {0}
+    assert by == {"delete_topics": {"moldau"}, "apply": {"moldau"}, "diff": {"moldau"}}
+    _, by = decided(Create([Create.CreatableTopic("short", 1, 1)], 10_000))
+    assert by.keys() == {"create_topics"}, "what differs is for whoever publishes it"
+    assert "moldau" not in by["create_topics"]

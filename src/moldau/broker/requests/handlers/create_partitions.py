@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, may
+from moldau.broker.requests.access import TOPIC, allowed_of, may
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import create_partitions
@@ -18,9 +18,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
-    from moldau.broker.parts import HasAuthorizer
+    from moldau.broker.parts import HasAuthorizer, HasTurns
 
-    class Needs(HasAuthorizer, HasController, Protocol):
+    class Needs(HasAuthorizer, HasController, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -31,7 +31,9 @@ Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(broker: Needs, call: Call, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
     may_alter = may(broker, call, Operation.ALTER, TOPIC)
     mentions = Counter(topic.name for topic in request.topics)
-    refused = {name: None for name, count in mentions.items() if count == 1 and not may_alter(name)}
+    asked = [name for name, count in mentions.items() if count == 1]
+    allowed = await allowed_of(broker, may_alter, asked)
+    refused = {name: None for name in asked if name not in allowed}
     request.topics = [topic for topic in request.topics if topic.name not in refused]
     context = charged_context(broker, call, _STRICT)
     response = await broker.controller.submit(create_partitions, request, context=context)

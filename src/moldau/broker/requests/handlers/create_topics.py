@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.broker.requests.access import TOPIC, allowed_of, may, may_on_cluster
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.names import CLUSTER_METADATA_TOPIC
@@ -21,9 +21,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
-    from moldau.broker.parts import HasAuthorizer
+    from moldau.broker.parts import HasAuthorizer, HasTurns
 
-    class Needs(HasAuthorizer, HasController, Protocol):
+    class Needs(HasAuthorizer, HasController, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -33,9 +33,12 @@ _REFUSED = "Authorization failed."
 
 
 async def handle(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    refused = _take_out_refused(broker, call, request)
-    may_describe_configs = may(broker, call, Operation.DESCRIBE_CONFIGS, TOPIC, is_filter=True)
-    context = replace(charged_context(broker, call, _STRICT), may_describe_configs=may_describe_configs)
+    refused = await _take_out_refused(broker, call, request)
+    context = charged_context(broker, call, _STRICT)
+    if broker.authorizer is not None:
+        may_describe = may(broker, call, Operation.DESCRIBE_CONFIGS, TOPIC, is_filter=True)
+        described = await allowed_of(broker, may_describe, [topic.name for topic in request.topics])
+        context = replace(context, may_describe_configs=described.__contains__)
     response = await broker.controller.submit(create_topics, request, context=context)
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:
@@ -44,17 +47,14 @@ async def handle(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> m
     return response
 
 
-def _take_out_refused(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> list[Result]:
+async def _take_out_refused(broker: Needs, call: Call, request: m.CreateTopicsRequest) -> list[Result]:
     """What the client may not create; a topic that nobody may create, or named twice, is refused for that reason."""
     if may_on_cluster(broker, call, Operation.CREATE, is_filter=True):
         return []
     may_create = may(broker, call, Operation.CREATE, TOPIC)
     mentions = Counter(topic.name for topic in request.topics)
-    refused = {
-        name
-        for name, count in mentions.items()
-        if count == 1 and name != CLUSTER_METADATA_TOPIC and not may_create(name)
-    }
+    asked = [name for name, count in mentions.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
+    refused = set(asked).difference(await allowed_of(broker, may_create, asked))
     request.topics = [topic for topic in request.topics if topic.name not in refused]
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in mentions if name in refused]

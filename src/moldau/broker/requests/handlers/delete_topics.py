@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, may, may_on_cluster
+from moldau.broker.requests.access import NAMES_PER_TURN, TOPIC, may, may_on_cluster
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import delete_topics
@@ -20,9 +20,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController
-    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasTurns
 
-    class Needs(HasAuthorizer, HasConfig, HasController, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasController, HasImage, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -32,7 +32,7 @@ _Mention = tuple["str | None", bytes]
 
 
 async def handle(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
-    refused = _take_out_refused(broker, call, request)
+    refused = await _take_out_refused(broker, call, request)
     context = charged_context(broker, call, _STRICT)
     response = await broker.controller.submit(delete_topics, request, context=context)
     response.responses += refused
@@ -43,7 +43,7 @@ async def handle(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> m
     return response
 
 
-def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> list[Result]:
+async def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRequest) -> list[Result]:
     """What the client may not delete. Whether it exists is told to those who may see it."""
     if broker.authorizer is None or not broker.config.get_bool("delete.topic.enable"):
         return []
@@ -53,7 +53,12 @@ def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRequest)
     mentions += [(name, ZERO_UUID) for name in request.topic_names]
     counts = Counter(mentions)
     describes, deletes = may(broker, call, Operation.DESCRIBE, TOPIC), may(broker, call, Operation.DELETE, TOPIC)
-    refused = {each: _refusal(broker, each, describes, deletes) for each, count in counts.items() if count == 1}
+    refused: dict[_Mention, Result | None] = {}
+    for number, (each, count) in enumerate(counts.items(), 1):
+        if count == 1:
+            refused[each] = _refusal(broker, each, describes, deletes)
+        if number % NAMES_PER_TURN == 0:
+            await broker.turns.next_turn()
     kept = {each for each in counts if refused.get(each) is None}
     request.topics = [each for each in request.topics if (each.name, each.topic_id) in kept]
     request.topic_names = [name for name in request.topic_names if (name, ZERO_UUID) in kept]

@@ -7,27 +7,34 @@ the client, not of the broker that forwards.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from moldau.broker.calls import Call
 from moldau.broker.quotas.meter import Meter
 from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
+from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import served_on
-from moldau.controller.errors import NotController
+from moldau.controller.errors import NotController, TooManyRecords
 from moldau.seams.network import Connection, Payload
 from moldau.security.principal import ANONYMOUS, Principal
-from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request
+from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode_long
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_request_header, peek_api
 from moldau.wire.internal import decode_value
 
 if TYPE_CHECKING:
-    from moldau.broker.parts import HasQuotas, HasTime
+    from moldau.broker.parts import HasLoop, HasQuotas, HasTime
 
-    class Needs(HasQuotas, HasTime, Protocol):
+    class Needs(HasLoop, HasQuotas, HasTime, Protocol):
         """What this file may touch."""
+
+
+T = TypeVar("T")
+_LARGE_BYTES = 32 * 1024  # reading more takes milliseconds
 
 
 class _Client:
@@ -72,7 +79,8 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
         if version not in served.api.versions:
             return _refused(ErrorCode.UNSUPPORTED_VERSION)
         header, position = decode_request_header(frame, flexible=version in served.api.flexible)
-        command = decode_request(served.api.request, version, frame[position:])
+        read = partial(decode_request, served.api.request, version, frame[position:])
+        command = await _at_length(broker, read) if len(frame) > _LARGE_BYTES else read()
         client = _Client(call, address_text(request.client_host_address), principal)
     except MalformedFrame:
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -86,10 +94,21 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
             response = await response
     except NotController:
         return _refused(ErrorCode.NOT_CONTROLLER)
-    if response is not None:
+    except TooManyRecords as error:
+        response = refusal_of(command, inner, ErrorCode.POLICY_VIOLATION, str(error))
+    if response is not None and len(frame) > _LARGE_BYTES:  # its answer is as long
+        inner.judge(response)
+        inner.respond_payload([await _at_length(broker, partial(encode_long, response, version))])
+    elif response is not None:
         inner.respond(response)
     data = await slot.answered
     return _refused(ErrorCode.UNKNOWN_SERVER_ERROR) if data is None else m.EnvelopeResponse(data)
+
+
+async def _at_length(broker: Needs, work: Callable[[], T]) -> T:
+    """By a thread: what a client sent to another broker may be as long as what it sends here."""
+    async with broker.long_look:
+        return await broker.loop.run_in_executor(broker.executor, work)
 
 
 def _principal(request: m.EnvelopeRequest) -> Principal:
