@@ -15,7 +15,7 @@ from moldau.broker.requests.auto_create import auto_create_topics
 from moldau.controller.acls import Operation
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
-from moldau.timers.turns import Slices
+from moldau.timers.turns import Slices, let_go
 from moldau.wire import ZERO_UUID, ErrorCode
 from moldau.wire import messages as m
 
@@ -73,11 +73,14 @@ async def _handle_many(
     ids, names = await broker.in_turns(_distinct(topics))
     if call.version < _TOPIC_IDS and (ids or None in names):
         refuse = partial(_error, topic_id=ZERO_UUID, code=ErrorCode.INVALID_REQUEST)
-        return await broker.in_turns(_answer_each(broker, call, request, (name or "" for name in names), refuse))
-    if ids:
-        return await broker.in_turns(_answer_each(broker, call, request, ids, partial(_by_id, broker, call)))
-    by_name = partial(_by_name, broker, call)
-    return await broker.in_turns(_answer_each(broker, call, request, (name or "" for name in names), by_name))
+        answering = _answer_each(broker, call, request, (name or "" for name in names), refuse)
+    elif ids:
+        answering = _answer_each(broker, call, request, ids, partial(_by_id, broker, call))
+    else:
+        answering = _answer_each(broker, call, request, (name or "" for name in names), partial(_by_name, broker, call))
+    response = await broker.in_turns(answering)
+    await broker.in_turns(let_go(ids, names))
+    return response
 
 
 def _distinct(
@@ -100,6 +103,9 @@ def _distinct(
                 ids.append(topic.topic_id)
             else:
                 names.append(topic.name)
+    for among in seen:  # all of them at the end would be freed at one go
+        among.clear()
+        yield
     return ids, names
 
 
