@@ -44,17 +44,19 @@ SCREENS = (
 )
 
 
-def send_letters(producer: Producer, reasons: Sequence[bytes], message: bytes, key: bytes | None = None) -> None:
+def send_letters(
+    producer: Producer, reasons: Sequence[bytes], message: bytes, key: bytes | None = None, topic: str = "orders"
+) -> None:
     """Orders that died, one for each reason."""
     for number, reason in enumerate(reasons):
         headers: list[tuple[str, str | bytes | None]] = [
-            ("kafka_dlt-original-topic", b"orders"),
+            ("kafka_dlt-original-topic", topic),
             ("kafka_dlt-original-partition", bytes(4)),
             ("kafka_dlt-original-offset", number.to_bytes(8, "big")),
             ("kafka_dlt-exception-fqcn", reason),
             ("kafka_dlt-exception-message", message),
         ]
-        producer.produce("orders-dlt", b'{"id": %d}' % number, key, headers=headers)
+        producer.produce(f"{topic}-dlt", b'{"id": %d}' % number, key, headers=headers)
 
 
 def commit_orders(address: str, group: str, offset: int) -> None:

@@ -161,6 +161,44 @@ def test_hostile_content_stays_text(stage: Stage) -> None:
         assert "⟨U+202E⟩" in page.locator("pre.content").last.inner_text()
 
 
+def test_ten_megabytes_of_tags_are_text_too(stage: Stage) -> None:
+    settings = {"bootstrap.servers": stage.cluster.bootstrap_servers, "message.max.bytes": 20_000_000}
+    producer = Producer(settings | {"log_level": 0})
+    producer.produce("huge", b"<script>window.broken = 7</script>" * 300_000)
+    assert producer.flush(60) == 0
+    eventually(lambda: "huge" in stage.client.house.snapshot.topics, "the console sees the topic")
+    with stage.page() as page:
+        for path in ("/topics/huge/messages", "/topics/huge/messages/0/0"):
+            show(page, path)
+            expect(page.locator("main")).to_contain_text("<script>window.broken = 7</script>")
+        assert page.evaluate("window.broken") is None
+
+
+def test_letters_are_chosen_by_ticking_them(stage: Stage) -> None:
+    producer = Producer({"bootstrap.servers": stage.cluster.bootstrap_servers, "log_level": 0})
+    producer.produce("parcels", b"{}")
+    send_letters(producer, [b"LookupError"] * 9, b"nobody at home", topic="parcels")
+    assert producer.flush(30) == 0
+    eventually(lambda: "parcels-dlt" in stage.client.house.snapshot.topics, "the console sees the letters")
+    with stage.page() as page:
+        show(page, "/dead-letters/parcels-dlt")
+        boxes, every = page.locator("[data-choose]"), page.get_by_label("Choose all letters shown")
+        redrive = page.get_by_role("button", name="Redrive chosen")
+        expect(boxes).to_have_count(9)
+        expect(redrive).to_be_disabled()
+        every.check()
+        expect(redrive).to_have_text("Redrive chosen (9)")
+        for number in range(7):
+            boxes.nth(number).uncheck()
+        expect(redrive).to_have_text("Redrive chosen (2)")
+        assert every.evaluate("box => box.indeterminate")
+        redrive.click()
+        expect(page.locator("main")).to_contain_text("2 sent back, 0 were before, 7 left.")
+        show(page, "/dead-letters/parcels-dlt")
+        expect(boxes).to_have_count(7)
+        expect(page.locator(".pill", has_text="sent back")).to_have_count(2)
+
+
 def test_the_live_tail_keeps_pace_with_load(stage: Stage) -> None:
     over = threading.Event()
 
