@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "moldau-data"
+# Every system call gives the interpreter up. While a thread reads a long request, the loop has it back after this long;
+# Python's own 5 ms, a dozen times for one write, would be felt.
+_SWITCH_SECONDS = 0.0005
 _NAMES = {
     "--config": "config",
     "-c": "config",
@@ -175,6 +178,7 @@ async def _serve(
     from moldau.log.errors import LogError
     from moldau.raft.election_state import CorruptQuorumState
 
+    sys.setswitchinterval(_SWITCH_SECONDS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

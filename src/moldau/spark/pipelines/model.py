@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from moldau.spark.pipelines.errors import Where
 from moldau.spark.pipelines.fields import (
@@ -231,15 +232,7 @@ class PythonSource:
 
 
 Source = TopicSource | PatternSource | FileSource | RateSource | DatabaseSource | DeltaSource | PythonSource
-SOURCES: tuple[type, ...] = (
-    TopicSource,
-    PatternSource,
-    FileSource,
-    RateSource,
-    DatabaseSource,
-    DeltaSource,
-    PythonSource,
-)
+SOURCES: tuple[type, ...] = get_args(Source)
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
