@@ -30,12 +30,13 @@ coverage: $(STAMP) ## run them slower, and show what they cover
 demo: $(STAMP) ## start a broker, show a round trip, clean up
 	$(BIN)/python -m moldau.demo
 
-check: $(STAMP) ## formatting, lint, strict types, import contracts, generated stubs up to date
+check: $(STAMP) ## formatting, lint, strict types, import contracts, generated stubs up to date, known holes in pins
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python scripts/generate_stubs.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/audit_pins.py
 
 audit: $(STAMP) ## known holes in what requirements/dev.lock pins (needs an index that tells them; some mirrors do not)
 	$(BIN)/pip-audit --disable-pip --no-deps --strict --progress-spinner off -r requirements/dev.lock
