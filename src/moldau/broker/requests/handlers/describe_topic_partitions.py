@@ -42,7 +42,8 @@ def handle(broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest)
     names = sorted(name for name in asked or image.topics if name >= from_name)
     hidden = [name for name in names if not may_describe(name)]
     if hidden:
-        names = [name for name in names if name not in set(hidden)]
+        unseen = set(hidden)
+        names = [name for name in names if name not in unseen]
     limit = min(request.response_partition_limit, broker.config.get_int("max.request.partition.size.limit"))
     left = max(limit, 1)
     response = m.DescribeTopicPartitionsResponse()

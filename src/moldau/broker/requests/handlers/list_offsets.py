@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.handlers.common import replica
+from moldau.broker.requests.mentions import Mentions
 from moldau.controller.acls import Operation
 from moldau.log.errors import LogError
 from moldau.log.timestamps import FoundOffset
@@ -76,16 +77,12 @@ def _answers(
     broker: Needs, call: Call, request: m.ListOffsetsRequest, response: m.ListOffsetsResponse
 ) -> Iterator[Wanted | None]:
     """Answer one partition after the other, into the response. None: some time was spent on finding doubles."""
-    mentions: dict[tuple[str, int], int] = {}
-    twice = set()
+    mentions = Mentions(sum(len(topic.partitions) for topic in request.topics))
     for topic in request.topics:
         for at, wanted in enumerate(topic.partitions):
             if at % _LOOKED_AT == _LOOKED_AT - 1:
                 yield None
-            key = (topic.name, wanted.partition_index)
-            if key in mentions:
-                twice.add(key)
-            mentions[key] = 1
+            mentions.add((topic.name, wanted.partition_index))
     may_describe = may(broker, call, Operation.DESCRIBE, TOPIC)
     refused: list[m.ListOffsetsResponse.ListOffsetsTopicResponse] = []
     for topic in request.topics:
@@ -97,10 +94,10 @@ def _answers(
         answer = m.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name)
         response.topics.append(answer)
         for wanted in topic.partitions:
-            key = (topic.name, wanted.partition_index)
-            if mentions.pop(key, 0) == 0:
+            times = mentions.take((topic.name, wanted.partition_index))
+            if times == 0:
                 continue
-            if key in twice:
+            if times > 1:
                 answer.partitions.append(Found(wanted.partition_index, ErrorCode.INVALID_REQUEST))
             else:
                 answer.partitions.append(_answer(broker, call, request, topic.name, wanted))
