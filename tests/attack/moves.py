@@ -71,6 +71,42 @@ def every_api(bootstrap: str, size: float) -> None:
                 _exchange(bootstrap, struct.pack(">i", len(cut)) + cut, wait_s)
 
 
+def every_list(bootstrap: str, size: float) -> None:
+    """Every list that a request of any API may have, very long; its elements come several times each."""
+    for served in served_on("broker").values():
+        if served.api.name not in _ORDERS:
+            for frame in long_requests(served.api.name, served.api.versions.last, round(100_000 * size)):
+                _exchange(bootstrap, frame)
+
+
+def long_requests(name: str, version: int, count: int) -> Iterator[bytes]:
+    """A request for each of its lists, with so many elements in that one."""
+    rng = random.Random(15)
+    places = {place for _ in range(20) for place, _ in _lists(random_message(f"{name}Request", version, rng))}
+    for place in sorted(places):
+        message = random_message(f"{name}Request", version, rng)
+        elements: list[object] = []
+        for _ in range(500):  # enough of them to have many different elements
+            found = [each for at, each in _lists(random_message(f"{name}Request", version, rng)) if at == place]
+            elements += found[0] if found else []
+        lists = [each for at, each in _lists(message) if at == place]
+        while not lists:
+            message = random_message(f"{name}Request", version, rng)
+            lists = [each for at, each in _lists(message) if at == place]
+        lists[0][:] = [elements[number % len(elements)] for number in range(count)] if elements else []
+        yield _frame(message, version)
+
+
+def _lists(struct: object, place: str = "") -> Iterator[tuple[str, list[object]]]:
+    """Every list below, and where it is; of a list's elements, those of the first."""
+    for name in type(struct).__slots__:  # type: ignore[attr-defined]  # all structs have them
+        value = getattr(struct, name, None)
+        if isinstance(value, list):
+            yield f"{place}/{name}", value
+            if value and hasattr(type(value[0]), "__slots__") and not isinstance(value[0], str | bytes | int | float):
+                yield from _lists(value[0], f"{place}/{name}")
+
+
 def huge_lists(bootstrap: str, size: float) -> None:
     many = round(1_000_000 * size)
     kind, offsets, fetch = m.MetadataRequest, m.ListOffsetsRequest, m.FetchRequest

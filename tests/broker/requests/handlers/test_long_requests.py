@@ -12,7 +12,7 @@ import pytest
 from moldau.broker.replicas.fetch_sessions import FetchContext
 from moldau.broker.request_times import RequestTimes
 from moldau.broker.requests import dispatch
-from moldau.broker.requests.handlers import produce
+from moldau.broker.requests.handlers import list_offsets, produce
 from moldau.records import build_batch
 from moldau.testing import Broker
 from moldau.timers.turns import Turns, let_go
@@ -21,6 +21,7 @@ from moldau.wire import messages as m
 from tests.broker.requests.handlers.conftest import on_loop
 from tests.broker.requests.handlers.wire_client import WireClient
 from tests.e2e.raw import Raw, request_frame
+from tests.support.clients import fresh, wait_for
 
 MANY = 30_000
 
@@ -118,6 +119,71 @@ def test_list_offsets_of_very_many_partitions(client: WireClient, slices: list[i
     assert told[0].error_code == ErrorCode.INVALID_REQUEST  # named twice
     assert {each.error_code for each in told[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert sum(slices) > MANY / 400
+
+
+def test_questions_about_very_many_partitions_and_transactions(client: WireClient, slices: list[int]) -> None:
+    few, topics = 2_000, [f"none-{number}" for number in range(20)]
+    indexes = list(range(few // len(topics)))
+    epochs, producers = m.OffsetForLeaderEpochRequest, m.DescribeProducersRequest
+    wanted = [epochs.OffsetForLeaderPartition(index, -1, 0) for index in indexes]
+    requests = [
+        epochs(-1, [epochs.OffsetForLeaderTopic(topic, wanted) for topic in topics]),
+        producers([producers.TopicRequest(topic, indexes) for topic in topics]),
+    ]
+    for request in requests:
+        slices.clear()
+        answer = client.ask(request)
+        assert [len(topic.partitions) for topic in answer.topics] == [len(indexes)] * len(topics)
+        assert sum(slices) > few / 150
+    slices.clear()
+    ids = [f"id-{number}" for number in range(few)]
+    states = client.ask(m.DescribeTransactionsRequest(ids)).transaction_states
+    assert [each.transactional_id for each in states] == ids
+    assert sum(slices) > few / 150
+
+
+def test_very_many_groups_are_asked_about_in_turns(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    original = Turns.next_turn
+
+    def counted(each: Turns) -> asyncio.Future[None]:
+        turns.append(1)
+        return original(each)
+
+    monkeypatch.setattr(Turns, "next_turn", counted)
+    names = [f"none-{number}" for number in range(1_000)]
+    topic, real = client.new_topic(), fresh("group")
+    offsets = m.OffsetCommitRequest
+    places = [offsets.OffsetCommitRequestPartition(0, 5)]
+    commit = offsets(real, topics=[offsets.OffsetCommitRequestTopic(topic, partitions=places)])
+    wait_for(lambda: client.ask(m.FindCoordinatorRequest(real, 0), 3).error_code == 0, "a coordinator")
+    wait_for(lambda: client.ask(commit, 8).topics[0].partitions[0].error_code == 0, "the coordinator")
+    described = client.ask(m.DescribeGroupsRequest([*names, real])).groups
+    assert [each.group_id for each in described] == [*names, real]
+    assert [each.error_code for each in described[-2:]] == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE]
+    assert [each.group_id for each in client.ask(m.ConsumerGroupDescribeRequest(names)).groups] == names
+    fetch = m.OffsetFetchRequest
+    asked = [fetch.OffsetFetchRequestGroup(name, topics=None) for name in (*names, real)]
+    fetched = client.ask(fetch(groups=asked), 9).groups
+    assert [each.group_id for each in fetched] == [*names, real]
+    assert [len(each.topics) for each in fetched[-2:]] == [0, 1]
+    deleted = client.ask(m.DeleteGroupsRequest([*names, real])).results
+    assert [each.error_code for each in deleted[-2:]] == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE]
+    assert len(turns) >= 4 * 1_000 // 50
+
+
+def test_list_offsets_of_very_many_topics(
+    client: WireClient, slices: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Doubles are looked for in slices, too, however the partitions are spread."""
+    monkeypatch.setattr(list_offsets, "_LOOKED_AT", 50)
+    kind = m.ListOffsetsRequest
+    topics = [kind.ListOffsetsTopic(f"none-{n % 9_000}", [kind.ListOffsetsPartition(0, -1, -1)]) for n in range(10_000)]
+    answer = client.ask(kind(-1, topics=topics), 7)
+    told = {topic.name: [each.error_code for each in topic.partitions] for topic in answer.topics if topic.partitions}
+    assert len(told) == 9_000
+    assert (told["none-5"], told["none-8999"]) == ([ErrorCode.INVALID_REQUEST], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    assert sum(slices) > 10_000 // 50
 
 
 def test_a_fetch_of_very_many_partitions(broker: Broker, client: WireClient, slices: list[int]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import GROUP, may
 from moldau.broker.requests.changes import noted
-from moldau.broker.requests.gather import gather_groups
+from moldau.broker.requests.gather import Question, gather_groups
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -14,27 +15,31 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAudit, HasAuthorizer
+    from moldau.broker.parts import HasAudit, HasAuthorizer, HasTurns
 
-    class Needs(HasAudit, HasAuthorizer, HasGroups, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasGroups, HasTurns, Protocol):
         """What this file may touch."""
 
 
 Result = m.DeleteGroupsResponse.DeletableGroupResult
 
 
-def handle(broker: Needs, call: Call, request: m.DeleteGroupsRequest) -> None:
+def handle(broker: Needs, call: Call, request: m.DeleteGroupsRequest) -> Awaitable[m.DeleteGroupsResponse] | None:
     may_delete = may(broker, call, Operation.DELETE, GROUP)
 
     def refuse(group_id: str) -> Result | None:
         return None if may_delete(group_id) else Result(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
-    gather_groups(
-        broker,
-        call,
-        request.groups_names,
-        m.DeleteGroupsRequest,
-        lambda message: cast("m.DeleteGroupsResponse", message).results,
-        lambda results: noted(broker, call, request, m.DeleteGroupsResponse(results=results)),
-        refuse,
+    def whole(results: list[Result]) -> m.DeleteGroupsResponse:
+        response = m.DeleteGroupsResponse(results=results)
+        noted(broker, call, request, response)
+        return response
+
+    question = Question(
+        ask=m.DeleteGroupsRequest,
+        parts_of=lambda message: cast("m.DeleteGroupsResponse", message).results,
+        refuse=refuse,
+        finish=lambda result: result,
+        whole=whole,
     )
+    return gather_groups(broker, call, request.groups_names, question)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import GROUP, authorized_operations, may
-from moldau.broker.requests.gather import gather_groups
+from moldau.broker.requests.gather import Question, gather_groups
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -13,34 +14,31 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAuthorizer
+    from moldau.broker.parts import HasAuthorizer, HasTurns
 
-    class Needs(HasAuthorizer, HasGroups, Protocol):
+    class Needs(HasAuthorizer, HasGroups, HasTurns, Protocol):
         """What this file may touch."""
 
 
-def handle(broker: Needs, call: Call, request: m.DescribeGroupsRequest) -> None:
-    def join(groups: list[m.DescribeGroupsResponse.DescribedGroup]) -> m.DescribeGroupsResponse:
-        if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = authorized_operations(broker, call, GROUP, group.group_id)
-        return m.DescribeGroupsResponse(groups=groups)
+Group = m.DescribeGroupsResponse.DescribedGroup
 
+
+def handle(broker: Needs, call: Call, request: m.DescribeGroupsRequest) -> Awaitable[m.DescribeGroupsResponse] | None:
     may_describe = may(broker, call, Operation.DESCRIBE, GROUP)
 
-    def refuse(group_id: str) -> m.DescribeGroupsResponse.DescribedGroup | None:
-        if may_describe(group_id):
-            return None
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return m.DescribeGroupsResponse.DescribedGroup(code, group_id=group_id)
+    def refuse(group_id: str) -> Group | None:
+        return None if may_describe(group_id) else Group(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
 
-    gather_groups(
-        broker,
-        call,
-        request.groups,
-        lambda ids: m.DescribeGroupsRequest(ids, request.include_authorized_operations),
-        lambda message: cast("m.DescribeGroupsResponse", message).groups,
-        join,
-        refuse,
+    def finish(group: Group) -> Group:
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = authorized_operations(broker, call, GROUP, group.group_id)
+        return group
+
+    question = Question(
+        ask=lambda ids: m.DescribeGroupsRequest(ids, request.include_authorized_operations),
+        parts_of=lambda message: cast("m.DescribeGroupsResponse", message).groups,
+        refuse=refuse,
+        finish=finish,
+        whole=lambda groups: m.DescribeGroupsResponse(groups=groups),
     )
+    return gather_groups(broker, call, request.groups, question)

@@ -12,6 +12,7 @@ from moldau.broker.requests.access import TOPIC, may
 from moldau.controller.acls import Operation
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_PER_SLICE = 50  # partitions; then others get a turn
 Answer = m.DescribeProducersResponse.PartitionResponse
 
 
-def handle(broker: Needs, call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeProducersRequest) -> Slices[m.DescribeProducersResponse]:
     response = m.DescribeProducersResponse()
+    answered = 0
     for topic in request.topics:
         error = _topic_error(broker, call, topic.name)
-        answers = [_describe(broker, topic.name, index, error) for index in topic.partition_indexes]
+        answers = []
+        for index in topic.partition_indexes:
+            answers.append(_describe(broker, topic.name, index, error))
+            answered += 1
+            if answered % _PER_SLICE == 0:
+                yield
         response.topics.append(m.DescribeProducersResponse.TopicResponse(topic.name, answers))
     return response
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may
 from moldau.controller.acls import Operation
+from moldau.timers.turns import Slices
 from moldau.transactions.queries import describe_error
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
-def handle(broker: Needs, call: Call, request: m.DescribeTransactionsRequest) -> m.DescribeTransactionsResponse:
+_PER_SLICE = 50  # transactional ids; then others get a turn
+
+
+def handle(broker: Needs, call: Call, request: m.DescribeTransactionsRequest) -> Slices[m.DescribeTransactionsResponse]:
     response = m.DescribeTransactionsResponse()
     may_describe = may(broker, call, Operation.DESCRIBE, TRANSACTIONAL_ID)
     may_describe_topic = may(broker, call, Operation.DESCRIBE, TOPIC)
-    for transactional_id in request.transactional_ids:
+    for number, transactional_id in enumerate(request.transactional_ids, 1):
+        if number % _PER_SLICE == 0:
+            yield
         if not may_describe(transactional_id):
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             response.transaction_states.append(describe_error(transactional_id, code))

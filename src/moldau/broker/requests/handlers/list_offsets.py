@@ -78,9 +78,11 @@ def _answers(
 ) -> Iterator[Wanted | None]:
     """Answer one partition after the other, into the response. None: some time was spent on finding doubles."""
     mentions = Mentions(sum(len(topic.partitions) for topic in request.topics))
+    looked_at = 0
     for topic in request.topics:
-        for at, wanted in enumerate(topic.partitions):
-            if at % _LOOKED_AT == _LOOKED_AT - 1:
+        for wanted in topic.partitions:
+            looked_at += 1
+            if looked_at % _LOOKED_AT == 0:
                 yield None
             mentions.add((topic.name, wanted.partition_index))
     may_describe = may(broker, call, Operation.DESCRIBE, TOPIC)

@@ -12,6 +12,7 @@ from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, may, may_on_cluster
 from moldau.broker.requests.handlers.common import replica
 from moldau.controller.acls import Operation
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -24,22 +25,29 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_PER_SLICE = 100  # partitions; then others get a turn
 Wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 End = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-def handle(broker: Needs, call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+def handle(broker: Needs, call: Call, request: m.OffsetForLeaderEpochRequest) -> Slices[m.OffsetForLeaderEpochResponse]:
     response = m.OffsetForLeaderEpochResponse()
     is_broker = may_on_cluster(broker, call, Operation.CLUSTER_ACTION, is_filter=True)
     may_describe = may(broker, call, Operation.DESCRIBE, TOPIC)
     refused = []
+    answered = 0
     for topic in request.topics:
         if not is_broker and not may_describe(topic.topic):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             unseen = [End(code, each.partition) for each in topic.partitions]
             refused.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, unseen))
             continue
-        ends = [_answer(broker, topic.topic, wanted) for wanted in topic.partitions]
+        ends = []
+        for wanted in topic.partitions:
+            ends.append(_answer(broker, topic.topic, wanted))
+            answered += 1
+            if answered % _PER_SLICE == 0:
+                yield
         response.topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic.topic, ends))
     response.topics += refused
     return response

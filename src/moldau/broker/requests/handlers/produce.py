@@ -165,7 +165,8 @@ def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bo
 
 def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, own_bytes: int | None) -> None:
     """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
-    request = request._replace(topics=[each for each in request.topics if each not in refused])
+    unwritable = {topic for topic, _ in refused}
+    request = request._replace(topics=[each for each in request.topics if each[0] not in unwritable])
     from moldau.broker.coordinators.txn_verification import Verified, verify_produce
 
     error = Verified(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
