@@ -64,6 +64,7 @@ class ConsumerMember:
                 self.owned.clear()  # nobody is told: its partitions are its own until its session ends
             else:
                 self._give_up(set(self.owned))
+                self._let_go(set(self._held))  # what it got and had not taken yet goes with it
                 await self._ask(m.ConsumerGroupHeartbeatRequest(self._group, self._member_id, _LEAVE))
             if not self._client.is_stopping:
                 await asyncio.sleep(self._client.random.fraction() * 2)
@@ -100,9 +101,7 @@ class ConsumerMember:
             topic_id = self._client.topic_ids.get(self._topic, bytes(16))
             indexes = sorted(index for _, index in owned)
             told = [kind.TopicPartitions(topic_id, indexes)] if indexes else []
-            for partition in sorted(self._held - owned):  # it got them, could not take them, and says so now
-                self._client.history.gives_up(self._group, partition, self._member_id)
-            self._held &= owned
+            self._let_go(self._held - owned)  # it got them, could not take them, and says so now
         request = kind(
             self._group,
             self._member_id,
@@ -150,7 +149,11 @@ class ConsumerMember:
     def _give_up(self, partitions: set[Partition]) -> None:
         for partition in sorted(partitions):
             del self.owned[partition]
-            self._held.discard(partition)
+        self._let_go(partitions)
+
+    def _let_go(self, partitions: set[Partition]) -> None:
+        self._held -= partitions
+        for partition in sorted(partitions):
             self._client.history.gives_up(self._group, partition, self._member_id)
 
     def _hold(self, partitions: set[Partition], sent_s: float) -> None:
