@@ -80,7 +80,8 @@ async function consume() {
   await new Promise((resolve, reject) => {
     const timeoutMs = Number(options["timeout-ms"] ?? 30000);
     const timer = setTimeout(() => reject(new Error(`timeout: ${seen} records so far`)), timeoutMs);
-    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error));
+    // It begins again by itself after what passes (a coordinator that is still loading).
+    consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error));
     const eachMessage = async ({ partition, message }) => {
       if (seen >= wanted) return;
       seen += 1;
