@@ -2,9 +2,7 @@
 
 import asyncio
 import itertools
-import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -182,12 +180,7 @@ def check_killed(
                     log = work.folder / f"member-relay-{next(numbers)}.log"
                     doomed.append(relays.start_victim(work.bootstrap, delays, step, count, log))
                     victims.append(doomed[-1])
-                deadline = time.monotonic() + 90
-                while any(each.poll() is None for each in doomed):
-                    assert time.monotonic() < deadline, work.logs()
-                    work.send(20)
-                    time.sleep(0.1)
-                assert {each.returncode for each in doomed} == {-signal.SIGKILL}, work.logs()
+                work.send_until_killed(doomed)
             work.until_done()
             retried = Counter(values(work.bootstrap, f"{work.topic}-retry-0"))
             assert retried == Counter(map(str, range(0, work.sent, 5)))

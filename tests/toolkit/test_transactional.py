@@ -252,6 +252,15 @@ class Work:
     def logs(self) -> str:
         return "\n".join(path.read_text()[-2_000:] for path in sorted(self.folder.glob("member-*.log")))
 
+    def send_until_killed(self, doomed: Sequence[subprocess.Popen[bytes]]) -> None:
+        """They die when they reach their step, and need records for that."""
+        deadline = time.monotonic() + 90
+        while any(each.poll() is None for each in doomed):
+            assert time.monotonic() < deadline, self.logs()
+            self.send(20)
+            time.sleep(0.1)  # other processes: they can only be looked at
+        assert {each.returncode for each in doomed} == {-KILL}, self.logs()
+
     def until_done(self) -> None:
         """Every number's output is there, once."""
         deadline = time.monotonic() + 100
@@ -269,12 +278,7 @@ def check_killed(work: Work, rounds: Sequence[Sequence[tuple[str, int]]]) -> Non
         for victims in rounds:
             work.send(200)
             doomed = [work.start(step, count) for step, count in victims]
-            deadline = time.monotonic() + 90
-            while any(each.poll() is None for each in doomed):
-                assert time.monotonic() < deadline, work.logs()
-                work.send(20)
-                time.sleep(0.1)
-            assert {each.returncode for each in doomed} == {-KILL}, work.logs()
+            work.send_until_killed(doomed)
         work.until_done()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from moldau.controller.image import ClusterImage
 from moldau.wire import Message
 from moldau.wire import messages as m
 from tests.broker.quorum.members import Member, World, controller_of
+from tests.broker.quorum.test_quorum import run
 
 LONG = m.DeleteTopicsRequest(topic_names=["x"] * 1_000)
 SHORT = m.DeleteTopicsRequest(topic_names=["x"])
@@ -42,21 +43,6 @@ def making(name: str, seen: list[ClusterImage] | None = None, meanwhile: Callabl
         return ControllerResult(name, records(name))
 
     return decide
-
-
-def run(world: World, scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def main() -> None:
-        try:
-            async with asyncio.timeout(50):
-                await scenario(world)
-        finally:
-            await world.close()
-
-    try:
-        world.loop.run_until_complete(main())
-        assert not world.loop.failures
-    finally:
-        world.loop.close()
 
 
 async def lead(world: World, size: int = 1) -> Member:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from moldau.timers.turns import Slices
+
 _FEW = 10_000
 _PARTS = 256  # a power of two
 
@@ -26,3 +28,9 @@ class Mentions:
     def take(self, key: Hashable) -> int:
         """How often it was mentioned; 0 from the second time on."""
         return self._parts[hash(key) & self._mask].pop(key, 0)
+
+    def let_go(self) -> Slices[None]:
+        """Of what was not taken, part by part: all at the end would be freed at one go."""
+        for part in self._parts:
+            part.clear()
+            yield

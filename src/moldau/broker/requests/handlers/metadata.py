@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.broker.requests.access import CLUSTER, TOPIC, authorized_operations, may, may_on_cluster
 from moldau.broker.requests.auto_create import auto_create_topics
+from moldau.broker.requests.mentions import Mentions
 from moldau.controller.acls import Operation
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
-_SETS = 64
 T = TypeVar("T")
 Topic = m.MetadataResponse.MetadataResponseTopic
 _PER_SLICE = 200  # topics and partitions: about a millisecond
@@ -89,23 +89,18 @@ def _distinct(
     """The ids and the names asked for, in their order, each once."""
     ids: list[bytes] = []
     names: list[str | None] = []
-    # In many sets: one that grows beyond half a million takes longer for that than others should wait.
-    seen: list[set[bytes | str | None]] = [set() for _ in range(_SETS)]
+    mentions = Mentions(len(topics))
     for at, topic in enumerate(topics):
         if at % _MANY == 0:
             yield
         is_id = topic.topic_id != ZERO_UUID
         wanted = topic.topic_id if is_id else topic.name
-        among = seen[hash(wanted) % _SETS]
-        if wanted not in among:
-            among.add(wanted)
+        if mentions.add(wanted) == 1:
             if is_id:
                 ids.append(topic.topic_id)
             else:
                 names.append(topic.name)
-    for among in seen:  # all of them at the end would be freed at one go
-        among.clear()
-        yield
+    yield from mentions.let_go()
     return ids, names
 
 
