@@ -45,6 +45,6 @@ def test_every_screen_shows_what_the_demo_left() -> None:
                 missing.append(name)
             found = Axe().run(page).response["violations"]
             if found:
-                complaints[name] = [each["id"] for each in found]
+                complaints[name] = [f"{each['id']}: {each['nodes'][0]['html'][:150]}" for each in found]
     assert not missing
     assert not complaints
