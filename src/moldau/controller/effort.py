@@ -71,7 +71,7 @@ def _parts(image: ClusterImage, request: object, context: ControllerContext) -> 
         case m.DeleteAclsRequest():
             return (len(request.filters) * (1 + len(image.acls)),)
         case m.AlterClientQuotasRequest():
-            return _lengths(request.entries, "ops")
+            return (1 + len(entry.entity) + len(entry.ops) for entry in request.entries)
         case m.AlterUserScramCredentialsRequest():
             return len(request.deletions), len(request.upsertions)
     return ()

@@ -8,7 +8,7 @@ others).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
@@ -45,6 +45,15 @@ class Entry(NamedTuple):
 
     key: Message
     value: Message | None
+
+
+class Prepared(NamedTuple):
+    """What a commit would write, and answer: made before it is decided whether it may."""
+
+    records: list[Record]
+    entries: list[Entry]
+    results: list[Any]
+    """Topics of the response."""
 
 
 class Response(NamedTuple):

@@ -6,20 +6,22 @@ since then. OffsetCommit v2-4 may carry a retention time; v9+ is needed by membe
 topics by id. The broker's handler resolves ids to names and the other way round; OffsetFetch comes as groups (the
 form of v8+).
 
-What is committed or deleted takes effect once its records are in the log, so that a failed append changes nothing.
+What is committed or deleted takes effect once its records are in the log, so that a failed append changes nothing. The
+records of a commit do not depend on the group, only whether they may be written does: those of a long one are made
+ahead, in pieces (`GroupShard.prepare`), and the decision about all of them stays one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from moldau.groups.classic import ClassicGroup, ClassicState
 from moldau.groups.classic_rebalance import restart_session
 from moldau.groups.consumer import ConsumerGroup
-from moldau.groups.effects import GroupFailure, Producer, RequestContext
+from moldau.groups.effects import Entry, GroupFailure, Prepared, Producer, RequestContext
 from moldau.groups.offsets import NO_EXPIRY, CommittedOffset
-from moldau.groups.records import offset_key
+from moldau.groups.records import encode_entry, offset_key
 from moldau.groups.replay import emit_later
 from moldau.groups.state import Group, ShardState
 from moldau.wire import messages as m
@@ -49,12 +51,22 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
     group = state.groups.get(request.group_id)
     if isinstance(group, ClassicGroup) and group.state in {ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}:
         restart_session(state, group, group.members[request.member_id])  # a commit shows that the member lives
+    made = state.prepared or commit_records(state, request, request.topics)
+    _write(state, made)
+    state.respond(context.request_id, m.OffsetCommitResponse(topics=made.results))
+
+
+def commit_records(
+    state: ShardState, request: m.OffsetCommitRequest, topics: Iterable[m.OffsetCommitRequest.OffsetCommitRequestTopic]
+) -> Prepared:
+    """What it takes to commit these of the request's topics."""
     now_ms = state.now.wall_ms
     retention_ms = request.retention_time_ms
     expiry_ms = NO_EXPIRY if retention_ms == _NO_RETENTION else min(now_ms + retention_ms, _LATEST_MS)
-    results = []
-    for topic in request.topics:
+    made = Prepared([], [], [])
+    for topic in topics:
         partitions = []
+        topic_id = _topic_id(state, topic.name, topic.topic_id)
         for partition in topic.partitions:
             error = _metadata_error(state, partition.committed_metadata)
             if error is ErrorCode.NONE:
@@ -66,27 +78,39 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
                 )
                 if expiry_ms == NO_EXPIRY:  # the record version with an expiry time has neither of these
                     value.leader_epoch = partition.committed_leader_epoch
-                    value.topic_id = _topic_id(state, topic.name, topic.topic_id)
-                emit_later(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
+                    value.topic_id = topic_id
+                _add(made, offset_key(request.group_id, topic.name, partition.partition_index), value)
             partitions.append(
                 m.OffsetCommitResponse.OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
                 )
             )
-        results.append(
+        made.results.append(
             m.OffsetCommitResponse.OffsetCommitResponseTopic(
                 name=topic.name, topic_id=topic.topic_id, partitions=partitions
             )
         )
-    state.respond(context.request_id, m.OffsetCommitResponse(topics=results))
+    return made
 
 
 def commit_transactional_offsets(state: ShardState, request: m.TxnOffsetCommitRequest, context: RequestContext) -> None:
     if not request.group_id:
         raise GroupFailure(ErrorCode.INVALID_GROUP_ID)
     _check_transactional_committer(state, request)
-    results = []
-    for topic in request.topics:
+    made = state.prepared or transactional_commit_records(state, request, request.topics)
+    _write(state, made)
+    if state.records:
+        state.producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    state.respond(context.request_id, m.TxnOffsetCommitResponse(topics=made.results))
+
+
+def transactional_commit_records(
+    state: ShardState,
+    request: m.TxnOffsetCommitRequest,
+    topics: Iterable[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic],
+) -> Prepared:
+    made = Prepared([], [], [])
+    for topic in topics:
         partitions = []
         for partition in topic.partitions:
             error = _metadata_error(state, partition.committed_metadata)
@@ -97,16 +121,27 @@ def commit_transactional_offsets(state: ShardState, request: m.TxnOffsetCommitRe
                     metadata=partition.committed_metadata or "",
                     commit_timestamp=state.now.wall_ms,
                 )
-                emit_later(state, offset_key(request.group_id, topic.name, partition.partition_index), value)
+                _add(made, offset_key(request.group_id, topic.name, partition.partition_index), value)
             partitions.append(
                 m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
                 )
             )
-        results.append(m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-    if state.records:
-        state.producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
-    state.respond(context.request_id, m.TxnOffsetCommitResponse(topics=results))
+        made.results.append(
+            m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
+        )
+    return made
+
+
+def _add(made: Prepared, key: m.OffsetCommitKey, value: m.OffsetCommitValue) -> None:
+    made.records.append(encode_entry(key, value))
+    made.entries.append(Entry(key, value))
+
+
+def _write(state: ShardState, made: Prepared) -> None:
+    """As `replay.emit_later`: it takes effect once it is in the log."""
+    state.records += made.records
+    state.entries += made.entries
 
 
 def fetch_offsets(state: ShardState, request: m.OffsetFetchRequest, context: RequestContext) -> None:

@@ -71,14 +71,17 @@ class OffsetStore:
             for key, committed in pending.items():
                 yield key, committed.topic_id
 
-    def commit(self, key: OffsetKey, offset: CommittedOffset) -> None:
+    def next_sequence(self) -> int:
+        """For the commit that is applied next."""
         self._sequence += 1
+        return self._sequence
+
+    def commit(self, key: OffsetKey, offset: CommittedOffset) -> None:
         topics = self._committed.setdefault(key.group_id, {})
-        topics.setdefault(key.topic, {})[key.partition] = offset._replace(sequence=self._sequence)
+        topics.setdefault(key.topic, {})[key.partition] = offset
 
     def commit_pending(self, producer_id: int, key: OffsetKey, offset: CommittedOffset) -> None:
-        self._sequence += 1
-        self._pending.setdefault(producer_id, {})[key] = offset._replace(sequence=self._sequence)
+        self._pending.setdefault(producer_id, {})[key] = offset
         partitions = self._open.setdefault(key.group_id, {})
         partitions.setdefault((key.topic, key.partition), set()).add(producer_id)
 

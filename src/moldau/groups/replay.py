@@ -39,7 +39,7 @@ def emit_later(state: ShardState, key: m.OffsetCommitKey, value: m.OffsetCommitV
 
 def apply(state: ShardState, entry: Entry, producer_id: int = NO_PRODUCER) -> None:
     key, value = entry
-    if isinstance(key, m.OffsetCommitKey | m.LegacyOffsetCommitKey):
+    if isinstance(key, m.OffsetCommitKey) or isinstance(key, m.LegacyOffsetCommitKey):  # noqa: SIM101 - a union is slow
         _apply_offset(state, OffsetKey(key.group, key.topic, key.partition), value, producer_id)
     elif isinstance(key, m.GroupMetadataKey):
         _apply_classic(state, key.group, value)
@@ -61,7 +61,9 @@ def _apply_offset(state: ShardState, key: OffsetKey, value: Message | None, prod
         state.offsets.delete(key)
         return
     if isinstance(value, m.LegacyOffsetCommitValue):
-        committed = CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
+        committed = CommittedOffset(
+            value.offset, -1, value.metadata, value.commit_timestamp, sequence=state.offsets.next_sequence()
+        )
     else:
         assert isinstance(value, m.OffsetCommitValue)
         committed = CommittedOffset(
@@ -71,6 +73,7 @@ def _apply_offset(state: ShardState, key: OffsetKey, value: Message | None, prod
             value.commit_timestamp,
             value.expire_timestamp,
             value.topic_id,
+            state.offsets.next_sequence(),
         )
     if key.group_id not in state.groups:
         # A group of which only offsets are left in the log: it is Empty, since when nobody knows.

@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from moldau.groups import (
@@ -33,7 +33,7 @@ from moldau.groups.config import NO_OVERRIDES, GroupConfig, GroupOverrides
 from moldau.groups.consumer import ConsumerGroup, MemberState
 from moldau.groups.consumer_regexes import apply_resolution
 from moldau.groups.consumer_steps import restart_session, watch_revocation
-from moldau.groups.effects import Effects, Entry, GroupFailure, Now, Producer, RequestContext
+from moldau.groups.effects import Effects, Entry, GroupFailure, Now, Prepared, Producer, RequestContext
 from moldau.groups.metadata import MetadataImage, TopicsDelta
 from moldau.groups.records import decode_entry
 from moldau.groups.refusals import error_after_failed_append, refusal
@@ -42,6 +42,7 @@ from moldau.groups.state import ShardState
 from moldau.groups.timers import Timer, TimerKind
 from moldau.groups.undo import undo
 from moldau.seams.randomness import Random
+from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 from moldau.wire.message import Message
 
@@ -143,9 +144,19 @@ class GroupShard:
                     classic_rebalance.fail_waiting(state, group, member_id, error)
         return self._finish()
 
-    def handle(self, request: Message, context: RequestContext, now: Now) -> Effects:
+    def prepare(self, request: Message, topics: Sequence[Any], now: Now) -> Prepared:
+        """What a commit of these topics of `request` would write and answer. Nothing happens; of a long one, the broker
+        puts such pieces together and hands them to `handle`."""
+        self._state.now = now
+        if isinstance(request, m.OffsetCommitRequest):
+            return offset_requests.commit_records(self._state, request, topics)
+        assert isinstance(request, m.TxnOffsetCommitRequest)
+        return offset_requests.transactional_commit_records(self._state, request, topics)
+
+    def handle(self, request: Message, context: RequestContext, now: Now, prepared: Prepared | None = None) -> Effects:
         """A request (highest-version form; the version in `context` decides what the client understands)."""
         state = self._begin(now)
+        state.prepared = prepared
         handler = _HANDLERS.get(type(request).__name__)
         if handler is None:
             raise TypeError(f"{type(request).__name__} is not a request to a group coordinator")
@@ -215,6 +226,7 @@ class GroupShard:
         state.savepoints = {}
         state.request = None
         state.timer = None
+        state.prepared = None
         return state
 
     def _finish(self, *, atomic: bool = True, failures: tuple[Exception, ...] = ()) -> Effects:

@@ -17,6 +17,7 @@ from moldau.groups.effects import (
     Entry,
     GroupFailure,
     Now,
+    Prepared,
     Producer,
     Record,
     RegexResolution,
@@ -72,6 +73,8 @@ class ShardState:
     """The request at hand and its id; None: the event is none."""
     timer: Timer | None = None
     """The timer at hand."""
+    prepared: Prepared | None = None
+    """What was made ahead for the request at hand."""
 
     def respond(self, request_id: int, message: Message) -> None:
         self.responses.append(Response(request_id, message))

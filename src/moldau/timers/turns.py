@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 PART_MS = 5.0
 """How much of a turn is given to such work; a slice begun before is finished after."""
-_FREED_PER_SLICE = 5_000
+_FREED_PER_SLICE = 1_000
 Slices = Generator[None, None, T]
 
 

@@ -64,12 +64,12 @@ def inject(monkeypatch: pytest.MonkeyPatch, chance: random.Random, failed: Count
     """From now on, half of what is written about a victim cannot be."""
     append = shards.append_records
 
-    def may_fail(broker: Any, partition: Any, records: Sequence[Any], *others: Any) -> int:
+    def may_fail(broker: Any, partition: Any, records: Sequence[Any], *others: Any, **named: Any) -> int:
         if any(VICTIM.encode() in record.key for record in records) and chance.random() < 0.5:
             failure = chance.choice(FAILURES)()
             failed[type(failure).__name__] += 1
             raise failure
-        return append(broker, partition, records, *others)
+        return append(broker, partition, records, *others, **named)
 
     for module in (groups, transactions):
         monkeypatch.setattr(module, "append_records", may_fail)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from moldau.broker.config.group import group_values
 from moldau.broker.coordinators.group_metadata import topics_delta, view_of
-from moldau.broker.coordinators.log import read_batches
+from moldau.broker.coordinators.log import coordinator_batch, read_batches
 from moldau.broker.coordinators.shards import LedShards, Loading, append_records, when_committed
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.replicas.partition import Partition
@@ -37,10 +37,11 @@ from moldau.groups import (
     RegexResolution,
     RequestContext,
     TopicsDelta,
+    error_after_failed_append,
     refusal,
 )
 from moldau.groups.config import NO_OVERRIDES
-from moldau.groups.effects import Entry, Record
+from moldau.groups.effects import Entry, Prepared, Record
 from moldau.groups.regex import resolve
 from moldau.log.errors import LogError
 from moldau.records import BatchOptions
@@ -50,10 +51,10 @@ from moldau.wire import ErrorCode, MalformedFrame, Message
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.shards import Needs as ShardsNeeds
-    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime, HasTurns
     from moldau.groups.state import ShardState
 
-    class Needs(ShardsNeeds, HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime, Protocol):
+    class Needs(ShardsNeeds, HasAuthorizer, HasConfig, HasImage, HasLoop, HasRandom, HasTime, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -154,16 +155,55 @@ class GroupCoordinator:
         return found
 
     def handle(
-        self, call: Call, group_id: str, request: Message, answer: Answer, *, guard: object | None = None
+        self,
+        call: Call,
+        group_id: str,
+        request: Message,
+        answer: Answer,
+        *,
+        guard: object | None = None,
+        commit: LongCommit | None = None,
     ) -> None:
         """Give a request to the group's shard; `answer` is called with its response, now or later.
 
-        `guard` is the log's, taken before the transaction coordinator was asked about this request.
+        `guard` is the log's, taken before the transaction coordinator was asked about this request. `commit` is what
+        `prepare` made of it.
         """
-        self.handle_in(self.partition_for(group_id), call, request, answer, guard=guard)
+        self.handle_in(self.partition_for(group_id), call, request, answer, guard=guard, commit=commit)
+
+    async def prepare(
+        self, group_id: str, request: Message, pieces: Iterable[list[Any]], options: BatchOptions | None = None
+    ) -> LongCommit | ErrorCode:
+        """What a commit of very many partitions will write, made while others have their turn; `pieces` are its topics.
+        Or why it cannot be: what is too large for one batch is found out before much is made of it."""
+        broker = self._broker
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None:
+            return self._shards.why_missing(self.partition_for(group_id))
+        made = Prepared([], [], [])
+        size, now = 0, self.now()
+        for piece in pieces:
+            await broker.turns.next_turn()
+            part = shard.state.prepare(request, piece, now)
+            size += sum(len(record.key) + len(record.value or b"") for record in part.records)
+            if size > shard.partition.log.config.max_message_bytes:
+                return error_after_failed_append(ErrorCode.RECORD_LIST_TOO_LARGE)
+            made.records.extend(part.records)
+            made.entries.extend(part.entries)
+            made.results.extend(part.results)
+        work = partial(coordinator_batch, made.records, now.wall_ms, options)
+        async with broker.long_look:
+            return LongCommit(made, await broker.loop.run_in_executor(broker.executor, work))
 
     def handle_in(
-        self, index: int, call: Call, request: Message, answer: Answer, *, guard: object | None = None
+        self,
+        index: int,
+        call: Call,
+        request: Message,
+        answer: Answer,
+        *,
+        guard: object | None = None,
+        commit: LongCommit | None = None,
     ) -> None:
         shard = self._shards.get(index)
         if shard is None:
@@ -174,7 +214,10 @@ class GroupCoordinator:
             self._next_request_id, call.version, call.client_id or "", call.client_host, str(call.principal)
         )
         shard.requests[context.request_id] = _Request(request, answer, call)
-        shard.run(partial(shard.state.handle, request, context, self.now()), guard)
+        if commit is None:
+            shard.run(partial(shard.state.handle, request, context, self.now()), guard)
+        else:
+            shard.run(partial(shard.state.handle, request, context, self.now(), commit.prepared), guard, commit.batch)
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was written to the offsets partition: pending offsets become visible, or vanish.
@@ -191,6 +234,14 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         self._shards.stop()
+
+
+class LongCommit(NamedTuple):
+    """A commit of very many partitions, ready to be decided about."""
+
+    prepared: Prepared
+    batch: bytearray
+    """Of its records."""
 
 
 class _Request(NamedTuple):
@@ -223,20 +274,21 @@ class _ActiveShard:
         self.run(partial(self.state.on_metadata, view_of(self._broker.image), TopicsDelta(), now))
         self.run(partial(self.state.on_loaded, now))
 
-    def run(self, event: Callable[[], Effects], guard: object | None = None) -> None:
-        """Let something happen to the shard, and carry out what follows from it."""
+    def run(self, event: Callable[[], Effects], guard: object | None = None, batch: bytearray | None = None) -> None:
+        """Let something happen to the shard, and carry out what follows from it. `batch`: its records, if there will be
+        any."""
         if self._is_dropped:
             return
         try:
-            self._carry_out(event(), guard)
+            self._carry_out(event(), guard, batch)
         except Exception:  # ours. The shard must be woken all the same: others wait for it.
             _log.exception("an event of %r failed", self.partition)
             self._wake_up.at(self._broker.clock.monotonic_ms() + RETRY_MS)
 
-    def _carry_out(self, effects: Effects, guard: object | None) -> None:
+    def _carry_out(self, effects: Effects, guard: object | None, batch: bytearray | None) -> None:
         for failure in effects.failures:
             _log.error("an event of %r failed and was taken back", self.partition, exc_info=failure)
-        error = self._append(effects, guard)
+        error = self._append(effects, guard, batch)
         if error is not None:
             effects = self.state.on_append_failed(error)
         self._wake_up.at(effects.next_deadline_ms)
@@ -269,7 +321,7 @@ class _ActiveShard:
         principal, host = Principal.parse(client.principal), client.client_host.removeprefix("/")
         return partial(authorizer.allows, principal, host, Operation.DESCRIBE, AclResource.TOPIC)
 
-    def _append(self, effects: Effects, guard: object | None) -> ErrorCode | None:
+    def _append(self, effects: Effects, guard: object | None, batch: bytearray | None) -> ErrorCode | None:
         """Write the records and let them take effect; or say why not, and then nothing has happened."""
         options = None
         if effects.producer is not None:
@@ -279,7 +331,7 @@ class _ActiveShard:
             )
         for records, entries in _batches(effects):
             try:
-                self._appended_to = append_records(self._broker, self.partition, records, options, guard)
+                self._appended_to = append_records(self._broker, self.partition, records, options, guard, batch=batch)
             except (LogError, PartitionUnavailable) as error:
                 _log.info("%r refused %d records: %s", self.partition, len(records), error)
                 return ErrorCode(error.code)

@@ -191,14 +191,17 @@ def append_records(
     records: Sequence[tuple[bytes, bytes | None]],
     options: BatchOptions | None = None,
     guard: object | None = None,
+    *,
+    batch: bytearray | None = None,
 ) -> int:
-    """Append as one batch; PartitionUnavailable or LogError if it cannot be, and then nothing has changed. The offset
-    up to which the log must be committed for the batch to be."""
+    """Append as one batch (`batch`, if it has been made already); PartitionUnavailable or LogError if it cannot be, and
+    then nothing has changed. The offset up to which the log must be committed for the batch to be."""
     if not partition.is_leader:
         raise PartitionUnavailable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if not partition.has_enough_replicas:
         raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
-    batch = coordinator_batch(records, broker.clock.wall_ms(), options)
+    if batch is None:
+        batch = coordinator_batch(records, broker.clock.wall_ms(), options)
     _, last_offset, _ = partition.append(batch, AppendOrigin.COORDINATOR, verification_guard=guard)
     broker.fetch_purgatory.check_and_complete(partition.key)
     return last_offset + 1

@@ -247,8 +247,10 @@ class _ActiveShard:
         self._run(partial(self.state.on_append, token, error, now_of(self._broker)))
 
     def _write_markers(self, marker: TxnMarker) -> None:
-        gone = [place for place in marker.partitions if self._broker.image.partition(*place) is None]
-        there = [place for place in marker.partitions if place not in gone]
+        gone: list[TopicPartition] = []
+        there: list[TopicPartition] = []
+        for place in marker.partitions:
+            (gone if self._broker.image.partition(*place) is None else there).append(place)
         wanted = Marker(
             marker.producer_id,
             marker.producer_epoch,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from moldau.broker.coordinators.groups import TOPIC as OFFSETS_TOPIC
 from moldau.broker.coordinators.shards import when_committed
@@ -24,10 +24,30 @@ from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.coordinators.groups import GroupCoordinator
-    from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime
+    from moldau.broker.parts import (
+        HasConfig,
+        HasIdentity,
+        HasImage,
+        HasLoop,
+        HasPeers,
+        HasPurgatories,
+        HasTime,
+        HasTurns,
+    )
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasConfig, HasIdentity, HasImage, HasLoop, HasPeers, HasPurgatories, HasTime, HasReplicas, Protocol):
+    class Needs(
+        HasConfig,
+        HasIdentity,
+        HasImage,
+        HasLoop,
+        HasPeers,
+        HasPurgatories,
+        HasTime,
+        HasTurns,
+        HasReplicas,
+        Protocol,
+    ):
         """What this file may touch."""
 
         @property
@@ -36,6 +56,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LANE = "markers"
+_AT_ONCE = 20
 Results = Mapping[TopicPartition, ErrorCode]
 
 
@@ -93,16 +114,34 @@ class MarkerSender:
             image = self._broker.image.partition(place.topic, place.partition)
             by_leader.setdefault(-1 if image is None else image.leader, []).append(place)
         for leader_id, group in by_leader.items():
-            if leader_id == self._broker.node_id:
+            if leader_id != self._broker.node_id:
+                self._begin(self._send(leader_id, marker, group, then))
+            elif len(group) > _AT_ONCE:
+                self._begin(self._write_in_turns(marker, group, then))
+            else:
                 for place in group:
                     self._write_here(marker, place, then)
-            else:
-                task = begin(self._broker.loop, "a marker", self._send(leader_id, marker, group, then))
-                self._sending.add(task)
-                task.add_done_callback(self._sending.discard)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = begin(self._broker.loop, "a marker", work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     def _write_here(self, marker: Marker, place: TopicPartition, then: Callable[[Results], None]) -> None:
         write_marker(self._broker, *place, marker, lambda error: then({place: error}))
+
+    async def _write_in_turns(
+        self, marker: Marker, places: list[TopicPartition], then: Callable[[Results], None]
+    ) -> None:
+        """A transaction may have written to very many partitions."""
+        for number, place in enumerate(places):
+            if number % _AT_ONCE == 0:
+                await self._broker.turns.next_turn()
+            try:
+                self._write_here(marker, place, then)
+            except Exception:  # ours. The transaction must end all the same: this one is tried again.
+                _log.exception("a marker cannot be written to %s", place)
+                then({place: ErrorCode.NETWORK_EXCEPTION})
 
     async def _send(
         self, leader_id: int, marker: Marker, places: list[TopicPartition], then: Callable[[Results], None]

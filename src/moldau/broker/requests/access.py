@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.broker.requests.changes import is_change, noted, noted_later
+from moldau.broker.requests.changes import is_change, noted, noted_in_slices, noted_later
 from moldau.broker.requests.permissions import ERRORS, Permission, Whole, permissions
 from moldau.broker.requests.refusals import refusal_of
 from moldau.controller.acls import CLUSTER_NAME, AclResource
@@ -56,6 +57,8 @@ def answer(broker: Any, call: Call, handle: Callable[[Any, Call, Any], Any], req
         return answered
     if isinstance(answered, Message):
         return noted(broker, call, request, answered)
+    if isinstance(answered, GeneratorType):
+        return noted_in_slices(broker, call, request, answered)
     return noted_later(broker, call, request, answered)
 
 

@@ -6,27 +6,32 @@ order of the request. Settings of a broker are checked by that broker, because o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from moldau.broker.config import Change, InvalidConfig, Operation, apply_changes, validate_dynamic_change
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.requests.access import CLUSTER, GROUP, TOPIC, may
+from moldau.broker.requests.mentions import Mentions
 from moldau.broker.requests.permissions import ERRORS
+from moldau.broker.requests.threads import in_thread
 from moldau.controller.acls import CLUSTER_NAME
 from moldau.controller.acls import Operation as AclOperation
 from moldau.controller.errors import ApiError
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasImage, HasLoop, HasTurns
 
-    class Needs(HasAuthorizer, HasConfig, HasIdentity, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasConfig, HasIdentity, HasImage, HasLoop, HasTurns, Protocol):
         """What this file may touch."""
 
 
+_PER_TURN = 100
+_LOOKED_AT = 500
 _STORED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 
 
@@ -37,30 +42,66 @@ class Resource(Protocol):
     resource_name: str
 
 
+class Asked(Resource, Protocol):
+    configs: list[Any]
+
+
 class Answer(Resource, Protocol):
     error_code: int
     error_message: str | None
 
 
-R = TypeVar("R", bound=Resource)
+R = TypeVar("R", bound=Asked)
 A = TypeVar("A", bound=Answer)
 
 
-def refused(resources: Sequence[R], check: Callable[[R], None]) -> dict[int, ApiError]:
-    """Those that must not reach the controller, by their place in the request. `check` raises ApiError."""
-    mentions = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+class Checks(NamedTuple, Generic[R]):
+    """What is looked at before the controller is asked. Both raise ApiError, or InvalidConfig."""
+
+    look: Callable[[R], Sequence[Change]]
+    """A function of the request and what is set already, which a thread may call: a resource may have many changes."""
+    act: Callable[[R, Sequence[Change]], None]
+    """Whether the client may; and what needs no controller is done."""
+
+
+async def refused(broker: Needs, resources: Sequence[R], checks: Checks[R]) -> tuple[dict[int, ApiError], list[R]]:
+    """Those that must not reach the controller, by their place in the request; and the others. Of many resources,
+    others have their turn between some and some."""
+    mentions = await broker.in_turns(_mentions(resources))
     errors: dict[int, ApiError] = {}
+    rest: list[R] = []
     for place, resource in enumerate(resources):
-        if mentions[resource.resource_type, resource.resource_name] > 1:
+        if place % _PER_TURN == _PER_TURN - 1:
+            await broker.turns.next_turn()
+        if mentions.count(_name_of(resource)) > 1:
             errors[place] = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             continue
         try:
-            check(resource)
+            if len(resource.configs) > _PER_TURN:
+                changes = await in_thread(broker, partial(checks.look, resource))
+            else:
+                changes = checks.look(resource)
+            checks.act(resource, changes)
         except ApiError as error:
             errors[place] = error
         except InvalidConfig as error:
             errors[place] = ApiError(ErrorCode(error.error_code), str(error))
-    return errors
+        else:
+            rest.append(resource)
+    return errors, rest
+
+
+def _mentions(resources: Sequence[Resource]) -> Slices[Mentions]:
+    mentions = Mentions(len(resources))
+    for number, resource in enumerate(resources, 1):
+        mentions.add(_name_of(resource))
+        if number % _LOOKED_AT == 0:
+            yield
+    return mentions
+
+
+def _name_of(resource: Resource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
 
 
 def check_well_formed(changes: Sequence[Change]) -> None:
@@ -96,20 +137,26 @@ def check_is_this_node(broker: Needs, name: str) -> None:
 
 
 def in_request_order(
-    resources: Sequence[Resource], errors: dict[int, ApiError], answers: Iterable[A], make: Callable[[], A]
-) -> list[A]:
+    resources: Sequence[Resource], errors: dict[int, ApiError], answers: Sequence[A], make: Callable[[], A]
+) -> Slices[list[A]]:
     """One answer per resource: this node's refusal, the controller's, or success."""
-    by_resource = {(answer.resource_type, answer.resource_name): answer for answer in answers}
+    by_resource: dict[tuple[int, str], A] = {}
+    for number, answer in enumerate(answers, 1):
+        by_resource[_name_of(answer)] = answer
+        if number % _LOOKED_AT == 0:
+            yield
     result = []
     for place, resource in enumerate(resources):
-        answer = by_resource.get((resource.resource_type, resource.resource_name))
-        if place in errors or answer is None:
-            answer = make()
-            answer.resource_type, answer.resource_name = resource.resource_type, resource.resource_name
-            answer.error_message = None
+        found = by_resource.get(_name_of(resource))
+        if place in errors or found is None:
+            found = make()
+            found.resource_type, found.resource_name = resource.resource_type, resource.resource_name
+            found.error_message = None
             if place in errors:
-                answer.error_code, answer.error_message = errors[place].code, errors[place].message
-        result.append(answer)
+                found.error_code, found.error_message = errors[place].code, errors[place].message
+        result.append(found)
+        if place % _LOOKED_AT == _LOOKED_AT - 1:
+            yield
     return result
 
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FLEXIBLE = 2  # the request header of flexible versions
-_LONG = 5_000
+_LONG = 2_000
+_FREED_AT_ONCE = 10
 _ENCODED_AT_ONCE_MAX = 2_000
 _EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
 _READ_BY_HAND = ("Produce", "Fetch")
@@ -290,16 +291,23 @@ def _is_long(message: Struct) -> bool:
 
 
 def _long_lists(message: Struct) -> Iterator[list[Any]]:
-    """Those worth freeing in turns: the lists of the message, or of the few it has, unless somebody else has them."""
-    for name in message.__slots__:
-        value = getattr(message, name)
-        if isinstance(value, list) and getrefcount(value) == _OURS:
-            if len(value) > _LONG:
-                yield value
-            else:
-                for each in value:
-                    if isinstance(each, Struct) and getrefcount(each) == _OURS:
-                        yield from _long_lists(each)
+    """Those worth freeing in turns: all of the first level at which there is much, unless somebody else has them."""
+    level: list[Struct] = [message]
+    while level:
+        lists: list[list[Any]] = []
+        for struct in level:
+            for name in struct.__slots__:
+                value = getattr(struct, name)
+                if isinstance(value, list) and value and getrefcount(value) == _OURS:
+                    lists.append(value)
+        if sum(map(len, lists)) > _LONG:
+            yield from (each for each in lists if len(each) > _FREED_AT_ONCE)
+            return
+        level = []
+        for value in lists:
+            for each in value:
+                if isinstance(each, Struct) and getrefcount(each) == _OURS:
+                    level.append(each)
 
 
 def _malformed(connection: Connection, slot: ResponseSlot, error: MalformedFrame) -> None:

@@ -9,13 +9,17 @@ while a new one is being elected, clients wait instead of failing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from moldau.broker.requests.access import answer as answer_of
 from moldau.broker.requests.refusals import refusal_of
+from moldau.broker.requests.threads import in_thread
 from moldau.controller.errors import NotController
 from moldau.seams.network import Disconnected, RequestTimedOut
-from moldau.wire import ErrorCode, Message, decode, encode
+from moldau.timers.turns import Slices
+from moldau.wire import ErrorCode, Message, decode, encode_long
 from moldau.wire import messages as m
 from moldau.wire.headers import decode_response_header, encode_request_header
 from moldau.wire.internal import encode_value
@@ -23,7 +27,7 @@ from moldau.wire.internal import encode_value
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.controller.parts import HasController, HasControllerChannel
-    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasPeers, HasTime
+    from moldau.broker.parts import HasAuthorizer, HasConfig, HasIdentity, HasLoop, HasPeers, HasTime, HasTurns
     from moldau.broker.quorum.parts import HasQuorum
 
     class Needs(
@@ -32,8 +36,10 @@ if TYPE_CHECKING:
         HasControllerChannel,
         HasConfig,
         HasIdentity,
+        HasLoop,
         HasPeers,
         HasTime,
+        HasTurns,
         HasQuorum,
         Protocol,
     ):
@@ -51,8 +57,9 @@ FORWARDABLE = FORWARDED | {33, 38, 39, 40, 44, 67}
 _MUTATIONS = frozenset({19, 20, 37})
 _RETRY_MS = 50.0
 _ATTEMPT_MS = 5_000.0
+_LARGE_BYTES = 32 * 1024
 
-Answer = Message | Awaitable[Message | None] | None
+Answer = Message | Awaitable[Message | None] | Slices[Message] | None
 Handle = Callable[[Any, "Call", Message], Answer]
 
 
@@ -85,18 +92,27 @@ async def carry_out_rest(
 ) -> Message:
     """Likewise with a command that is not what the client sent: what this node has not refused of it, or what follows
     from it. `timeout_ms` is `request.timeout.ms` if not said."""
-    header = encode_request_header(call.api, call.version, call.correlation_id, call.client_id)
-    frame = header + encode(request, call.version)
+
+    async def frame() -> bytes:
+        """By a thread: it may be a long one. Only if it has to travel."""
+        header = encode_request_header(call.api, call.version, call.correlation_id, call.client_id)
+        return header + await in_thread(broker, partial(encode_long, request, call.version))
+
     answer = await _by_the_controller(broker, call, submit, frame, timeout_ms)
     if isinstance(answer, bytes):
         header_version = call.api.response_header_version(call.version)
         _, position = decode_response_header(answer, header_version=header_version)
-        return decode(call.api.response, call.version, answer[position:])
+        work = partial(decode, call.api.response, call.version, memoryview(answer)[position:])
+        return work() if len(answer) < _LARGE_BYTES else await in_thread(broker, work)
     return cast("Message", refusal_of(request, call, answer) if isinstance(answer, ErrorCode) else answer)
 
 
 async def _by_the_controller(
-    broker: Needs, call: Call, here: Callable[[], Answer], frame: bytes, timeout_ms: float | None = None
+    broker: Needs,
+    call: Call,
+    here: Callable[[], Answer],
+    frame: bytes | Callable[[], Awaitable[bytes]],
+    timeout_ms: float | None = None,
 ) -> Message | bytes | ErrorCode | None:
     """The answer of this node, or the bytes of another's, or why there is neither."""
     if timeout_ms is None:
@@ -109,10 +125,16 @@ async def _by_the_controller(
         if broker.controller.is_active:
             try:
                 response = here()
-                return response if response is None or isinstance(response, Message) else await response
+                if response is None or isinstance(response, Message):
+                    return response
+                if isinstance(response, GeneratorType):
+                    return cast("Message", await broker.in_turns(response))
+                return await cast("Awaitable[Message | None]", response)
             except NotController:
                 pass  # it was active a moment ago
         else:
+            if not isinstance(frame, bytes):
+                frame = await frame()
             answer = await _forward(broker, call, frame, min(left_ms, _ATTEMPT_MS))
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 return answer.response_data or b""

@@ -1,11 +1,15 @@
-"""Requests that name several groups: each goes to its own coordinator, and the answers come together again."""
+"""Requests that name several things, each asked for somewhere: the answers come together again, in the request's order.
+
+Of a few everything is asked at once. Of many, others have their turn between some and some.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from moldau.wire import Message
 
@@ -18,14 +22,73 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
-_PER_SLICE = 50  # groups; then others get a turn
+PER_TURN = 50
+"""Questions, unless they say that they weigh more."""
+Ask = Callable[[I, Callable[[T], None]], None]
+"""Ask about an item; the answer is given to the second, once, now or later."""
+
+
+def gather(call: Call, items: Iterable[I], ask: Ask[I, T], whole: Callable[[list[T]], R]) -> None:
+    """Answer `call` with what becomes of all answers together."""
+    gathered: _Gathered[I, T] = _Gathered(ask, lambda found: call.respond(whole(found)))
+    for item in items:
+        gathered.ask(item)
+    gathered.all_asked()
+
+
+async def gather_in_turns(
+    broker: HasTurns,
+    items: Iterable[I],
+    ask: Ask[I, T],
+    whole: Callable[[list[T]], R],
+    weigh: Callable[[I], int] = lambda _: 1,
+) -> R:
+    """The same of very many, which may be made as they are asked for; whoever called answers."""
+    found: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
+    gathered: _Gathered[I, T] = _Gathered(ask, lambda all_of_it: None if found.done() else found.set_result(all_of_it))
+    room = PER_TURN
+    for item in items:
+        if room <= 0:
+            room = PER_TURN
+            await broker.turns.next_turn()
+        room -= weigh(item)
+        gathered.ask(item)
+    gathered.all_asked()
+    return whole(await found)
+
+
+class _Gathered(Generic[I, T]):
+    def __init__(self, ask: Ask[I, T], tell: Callable[[list[T]], None]) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._found: list[T | None] = []
+        self._left = 1  # that all have been asked for
+
+    def ask(self, item: I) -> None:
+        number = len(self._found)
+        self._found.append(None)
+        self._left += 1
+        self._ask(item, partial(self._answered, number))
+
+    def all_asked(self) -> None:
+        self._one_less()
+
+    def _answered(self, number: int, answer: T) -> None:
+        self._found[number] = answer
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._tell(cast("list[T]", self._found))
 
 
 @dataclass(slots=True, frozen=True)
 class Question(Generic[T, R]):
-    """What is asked about each of the groups, and what becomes of the answers."""
+    """What is asked about each of several groups, and what becomes of the answers."""
 
     ask: Callable[[list[str]], Message]
     parts_of: Callable[[Message], list[T]]
@@ -37,60 +100,22 @@ class Question(Generic[T, R]):
 
 
 def gather_groups(broker: Needs, call: Call, group_ids: list[str], question: Question[T, R]) -> Awaitable[R] | None:
-    """Answer `call` with what the coordinators of these groups say, in the order of the request; of very many, in
-    slices, and whoever called answers."""
-    gathered: _Gathered[T, R] = _Gathered(broker, call, group_ids, question)
-    if len(group_ids) > _PER_SLICE:
-        return gathered.in_turns()
-    gathered.when_whole(call.respond)
-    for number in range(len(group_ids)):
-        gathered.ask(number)
-    return None
+    """Answer `call` with what the coordinators of these groups say; of very many, in slices, and whoever called
+    answers."""
 
-
-class _Gathered(Generic[T, R]):
-    def __init__(self, broker: Needs, call: Call, group_ids: list[str], question: Question[T, R]) -> None:
-        self._broker = broker
-        self._call = call
-        self._group_ids = group_ids
-        self._question = question
-        self._found: list[list[T]] = [[] for _ in group_ids]
-        self._left = len(group_ids)
-        self._tell: Callable[[R], None] | None = None
-
-    def when_whole(self, tell: Callable[[R], None]) -> None:
-        self._tell = tell
-        if not self._left:
-            self._end()
-
-    def ask(self, number: int) -> None:
-        group_id, question = self._group_ids[number], self._question
+    def ask(group_id: str, answered: Callable[[T], None]) -> None:
         refused = question.refuse(group_id)
         if refused is not None:
-            self._answered(number, [refused])
+            answered(refused)
             return
-        self._broker.groups.handle(
-            self._call,
-            group_id,
-            question.ask([group_id]),
-            lambda message: self._answered(number, [question.finish(part) for part in question.parts_of(message)]),
-        )
 
-    def _answered(self, number: int, parts: list[T]) -> None:
-        self._found[number] = parts
-        self._left -= 1
-        if not self._left:
-            self._end()
+        def finish(message: Message) -> None:
+            (part,) = question.parts_of(message)
+            answered(question.finish(part))
 
-    def _end(self) -> None:
-        if self._tell is not None:
-            self._tell(self._question.whole([part for parts in self._found for part in parts]))
+        broker.groups.handle(call, group_id, question.ask([group_id]), finish)
 
-    async def in_turns(self) -> R:
-        whole: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.when_whole(lambda response: None if whole.done() else whole.set_result(response))
-        for number in range(len(self._group_ids)):
-            if number % _PER_SLICE == _PER_SLICE - 1:
-                await self._broker.turns.next_turn()
-            self.ask(number)
-        return await whole
+    if len(group_ids) > PER_TURN:
+        return gather_in_turns(broker, group_ids, ask, question.whole)
+    gather(call, group_ids, ask, question.whole)
+    return None

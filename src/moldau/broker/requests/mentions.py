@@ -25,6 +25,10 @@ class Mentions:
         times = part[key] = part.get(key, 0) + 1
         return times
 
+    def count(self, key: Hashable) -> int:
+        """How often it was mentioned so far."""
+        return self._parts[hash(key) & self._mask].get(key, 0)
+
     def take(self, key: Hashable) -> int:
         """How often it was mentioned; 0 from the second time on."""
         return self._parts[hash(key) & self._mask].pop(key, 0)

@@ -6,11 +6,13 @@ should use IncrementalAlterConfigs, which two of them can use at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.config import Change, Operation
 from moldau.broker.requests.config_changes import (
+    Checks,
     check_changes,
     check_may_alter,
     check_well_formed,
@@ -32,35 +34,43 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+Resource = m.AlterConfigsRequest.AlterConfigsResource
+Answered = m.AlterConfigsResponse.AlterConfigsResourceResponse
+
+
 async def handle(broker: Needs, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+    act = partial(_act, broker, call)
     if broker.is_controller_listener(call.connection.listener_name):
-        return await _handle_on_controller(broker, call, request)
-    errors = refused(request.resources, lambda resource: _check(broker, call, resource))
-    for_controller = [resource for place, resource in enumerate(request.resources) if place not in errors]
+        return await _handle_on_controller(broker, request, Checks(lambda _: (), act))
+    errors, rest = await refused(broker, request.resources, Checks(partial(_look, broker), act))
     response = m.AlterConfigsResponse()
-    if for_controller:
-        remaining = m.AlterConfigsRequest(for_controller, request.validate_only)
+    if rest:
+        remaining = m.AlterConfigsRequest(rest, request.validate_only)
         submit = partial(broker.controller.submit, alter_configs, remaining)
         response = cast("m.AlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
-    response.responses = in_request_order(
-        request.resources, errors, response.responses, m.AlterConfigsResponse.AlterConfigsResourceResponse
-    )
+    ordered = in_request_order(request.resources, errors, response.responses, Answered)
+    response.responses = await broker.in_turns(ordered)
     return response
 
 
-async def _handle_on_controller(broker: Needs, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+async def _handle_on_controller(
+    broker: Needs, request: m.AlterConfigsRequest, checks: Checks[Resource]
+) -> m.AlterConfigsResponse:
     """A broker, or another client of a controller, has checked what it could; not what the client may do."""
-    errors = refused(request.resources, partial(check_may_alter, broker, call))
-    allowed = [resource for place, resource in enumerate(request.resources) if place not in errors]
-    response = await broker.controller.submit(alter_configs, m.AlterConfigsRequest(allowed, request.validate_only))
+    errors, rest = await refused(broker, request.resources, checks)
+    response = await broker.controller.submit(alter_configs, m.AlterConfigsRequest(rest, request.validate_only))
     if errors:
-        answer = m.AlterConfigsResponse.AlterConfigsResourceResponse
-        response.responses = in_request_order(request.resources, errors, response.responses, answer)
+        ordered = in_request_order(request.resources, errors, response.responses, Answered)
+        response.responses = await broker.in_turns(ordered)
     return response
 
 
-def _check(broker: Needs, call: Call, resource: m.AlterConfigsRequest.AlterConfigsResource) -> None:
+def _look(broker: Needs, resource: Resource) -> list[Change]:
     changes = [Change(each.name, Operation.SET, each.value) for each in resource.configs]
     check_well_formed(changes)
     check_changes(broker, resource, changes, replaces_all=True)
+    return changes
+
+
+def _act(broker: Needs, call: Call, resource: Resource, _changes: Sequence[Change]) -> None:
     check_may_alter(broker, call, resource)

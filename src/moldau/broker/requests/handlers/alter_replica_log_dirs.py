@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.pieces import chunks
 from moldau.log.errors import LogError
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -23,21 +25,32 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_LOOKED_AT = 1_000
+_PER_SLICE = 50
 _FOLDER_NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # with a uuid in between
 
 
-def handle(broker: Needs, _call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
+def handle(broker: Needs, _call: Call, request: m.AlterReplicaLogDirsRequest) -> Slices[m.AlterReplicaLogDirsResponse]:
     # A partition named for two dirs goes to the last of them.
-    targets = {
-        (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
-    }
+    targets: dict[tuple[str, int], str] = {}
+    named = ((topic, each.path) for each in request.dirs for topic in each.topics)
+    looked_at = 0
+    for wanted, path in named:
+        for indexes in chunks(wanted.partitions, _LOOKED_AT):
+            targets.update(((wanted.name, index), path) for index in indexes)
+            looked_at += len(indexes)
+            if looked_at >= _LOOKED_AT:
+                looked_at = 0
+                yield
     results: dict[str, m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
-    for (topic, index), path in targets.items():
+    for number, ((topic, index), path) in enumerate(targets.items(), 1):
         result = results.setdefault(topic, m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic))
         result.partitions.append(
             m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(index, _move(broker, topic, index, path))
         )
+        if number % _PER_SLICE == 0:
+            yield
     return m.AlterReplicaLogDirsResponse(results=list(results.values()))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import GROUP, may
 from moldau.broker.requests.changes import noted
-from moldau.broker.requests.gather import Question, gather_groups
+from moldau.broker.requests.gather import PER_TURN, Question, gather_groups
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -32,7 +32,8 @@ def handle(broker: Needs, call: Call, request: m.DeleteGroupsRequest) -> Awaitab
 
     def whole(results: list[Result]) -> m.DeleteGroupsResponse:
         response = m.DeleteGroupsResponse(results=results)
-        noted(broker, call, request, response)
+        if len(results) <= PER_TURN:  # else whoever called notes it
+            noted(broker, call, request, response)
         return response
 
     question = Question(

@@ -8,59 +8,106 @@ offset, or with REQUEST_TIMED_OUT. Files go with the next retention check. Refus
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.changes import noted
+from moldau.broker.requests.pieces import is_long
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
 from moldau.log.errors import LogError
+from moldau.timers.turns import Slices, at_once
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
-    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime
+    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime, HasTurns
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
 
-    class Needs(HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime, HasReplicas, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasImage, HasPurgatories, HasTime, HasTurns, HasReplicas, Protocol):
         """What this file may touch."""
 
 
 _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
+_PER_SLICE = 50
 
 
 Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def handle(broker: Needs, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
+Wanted = m.DeleteRecordsRequest.DeleteRecordsTopic
+Waiting = dict["Partition", tuple[int, Result]]
+"""Which offset a partition is to begin at, and where that will be told. One named twice is told twice the same."""
+
+
+def _partitions(topic: Wanted) -> list[m.DeleteRecordsRequest.DeleteRecordsPartition]:
+    return topic.partitions
+
+
+def handle(
+    broker: Needs, call: Call, request: m.DeleteRecordsRequest
+) -> m.DeleteRecordsResponse | Awaitable[m.DeleteRecordsResponse] | None:
+    if is_long(request.topics, _partitions):
+        return _in_turns(broker, call, request)
     response = m.DeleteRecordsResponse()
-    waiting: list[tuple[Partition, int, Result]] = []
-    may_delete = may(broker, call, Operation.DELETE, TOPIC)
-    for topic in request.topics:
-        if not may_delete(topic.name):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            refused = [Result(each.partition_index, _NO_LOW_WATERMARK, code) for each in topic.partitions]
-            response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, refused))
-            continue
-        results = [_delete(broker, topic.name, wanted, waiting) for wanted in topic.partitions]
-        response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name, results))
+    waiting = at_once(_delete_all(broker, call, request, response))
     if not waiting:
         return response
-    deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
-    delayed = _DelayedDelete(broker, call, request, response, waiting)
-    broker.produce_purgatory.watch(delayed, [partition.key for partition, _, _ in waiting], deadline_ms)
+    _wait(broker, request, waiting, lambda: call.respond(noted(broker, call, request, response)))
     return None
 
 
+async def _in_turns(broker: Needs, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse:
+    """Of very many partitions."""
+    response = m.DeleteRecordsResponse()
+    waiting = await broker.in_turns(_delete_all(broker, call, request, response))
+    if waiting:
+        gone = asyncio.Event()
+        _wait(broker, request, waiting, gone.set)
+        await gone.wait()
+    return response
+
+
+def _delete_all(
+    broker: Needs, call: Call, request: m.DeleteRecordsRequest, response: m.DeleteRecordsResponse
+) -> Slices[Waiting]:
+    waiting: Waiting = {}
+    may_delete = may(broker, call, Operation.DELETE, TOPIC)
+    count = 0
+    for topic in request.topics:
+        is_allowed = may_delete(topic.name)
+        told = m.DeleteRecordsResponse.DeleteRecordsTopicResult(topic.name)
+        response.topics.append(told)
+        for wanted in topic.partitions:
+            if is_allowed:
+                told.partitions.append(_delete(broker, topic.name, wanted, waiting))
+            else:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                told.partitions.append(Result(wanted.partition_index, _NO_LOW_WATERMARK, code))
+            count += 1
+            if count % _PER_SLICE == 0:
+                yield
+        if not topic.partitions:
+            count += 1
+            if count % _PER_SLICE == 0:
+                yield
+    return waiting
+
+
+def _wait(broker: Needs, request: m.DeleteRecordsRequest, waiting: Waiting, then: Callable[[], None]) -> None:
+    deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+    delayed = _DelayedDelete(broker, waiting, then)
+    broker.produce_purgatory.watch(delayed, [partition.key for partition in waiting], deadline_ms)
+
+
 def _delete(
-    broker: Needs,
-    topic: str,
-    wanted: m.DeleteRecordsRequest.DeleteRecordsPartition,
-    waiting: list[tuple[Partition, int, Result]],
+    broker: Needs, topic: str, wanted: m.DeleteRecordsRequest.DeleteRecordsPartition, waiting: Waiting
 ) -> Result:
     result = Result(wanted.partition_index, _NO_LOW_WATERMARK)
     if broker.image.partition(topic, wanted.partition_index) is None:
@@ -77,7 +124,10 @@ def _delete(
                 offset = log.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
                 result.low_watermark = log.delete_records_before(offset)
                 if partition.lead is not None:
-                    waiting.append((partition, offset, result))
+                    before = waiting.get(partition)
+                    if before is not None:
+                        offset, result = max(offset, before[0]), before[1]
+                    waiting[partition] = offset, result
         except (PartitionUnavailable, LogError) as error:
             result.error_code = error.code
     return result
@@ -86,34 +136,27 @@ def _delete(
 class _DelayedDelete:
     """Waits until the records are gone from all replicas that are alive."""
 
-    __slots__ = ("_broker", "_call", "_request", "_response", "_waiting")
+    __slots__ = ("_broker", "_left", "_then", "_waiting")
 
-    def __init__(
-        self,
-        broker: Needs,
-        call: Call,
-        request: m.DeleteRecordsRequest,
-        response: m.DeleteRecordsResponse,
-        waiting: list[tuple[Partition, int, Result]],
-    ) -> None:
+    def __init__(self, broker: Needs, waiting: Waiting, then: Callable[[], None]) -> None:
         self._broker = broker
-        self._call = call
-        self._request = request
-        self._response = response
         self._waiting = waiting
+        self._left = list(waiting)
+        self._then = then
 
     def _low_watermark(self, partition: Partition) -> int:
         start = partition.log.log_start_offset
         return start if partition.lead is None else partition.lead.low_watermark(start, self._broker.image.is_active)
 
     def is_ready(self) -> bool:
-        return all(
-            not partition.is_leader or self._low_watermark(partition) >= offset
-            for partition, offset, _ in self._waiting
-        )
+        """Asked whenever one of them has changed: what is gone is not looked at again."""
+        left = self._left
+        while left and (not left[-1].is_leader or self._low_watermark(left[-1]) >= self._waiting[left[-1]][0]):
+            left.pop()
+        return not left
 
     def on_complete(self, expired: bool) -> None:
-        for partition, offset, result in self._waiting:
+        for partition, (offset, result) in self._waiting.items():
             if not partition.is_leader:
                 result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 result.low_watermark = _NO_LOW_WATERMARK
@@ -121,4 +164,4 @@ class _DelayedDelete:
             result.low_watermark = self._low_watermark(partition)
             if result.low_watermark < offset:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._call.respond(noted(self._broker, self._call, self._request, self._response))
+        self._then()

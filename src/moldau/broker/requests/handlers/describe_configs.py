@@ -25,9 +25,11 @@ from moldau.broker.config.values import ConfigType
 from moldau.broker.requests.access import may
 from moldau.broker.requests.config_changes import acl_resource, parse_node_id
 from moldau.broker.requests.permissions import ERRORS
+from moldau.broker.requests.pieces import chunks
 from moldau.controller.acls import Operation as AclOperation
 from moldau.controller.errors import ApiError
 from moldau.controller.names import check_topic_name
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
+Resource = m.DescribeConfigsRequest.DescribeConfigsResource
+_LOOKED_AT = 10_000
+_PER_SLICE = 200  # settings
+_FEW_KEYS = 10
 _TYPES = frozenset(
     {
         ResourceType.TOPIC,
@@ -51,35 +57,48 @@ _TYPES = frozenset(
 )
 
 
-def handle(broker: Needs, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+def handle(broker: Needs, call: Call, request: m.DescribeConfigsRequest) -> Slices[m.DescribeConfigsResponse]:
     response = m.DescribeConfigsResponse()
     refused: list[Result] = []
     # A kind of resource nobody knows fails the whole request, as in Kafka: the client is newer than this broker.
-    is_senseless = any(resource.resource_type not in _TYPES for resource in request.resources)
+    is_senseless = False
+    for part in chunks(request.resources, _LOOKED_AT):
+        is_senseless = is_senseless or any(resource.resource_type not in _TYPES for resource in part)
+        if len(part) == _LOOKED_AT:
+            yield
+    left = _PER_SLICE
     for resource in request.resources:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        left -= 1
         if is_senseless:
             response.results.append(result)
             result.error_code = ErrorCode.INVALID_REQUEST
             result.error_message = ErrorCode.INVALID_REQUEST.meaning
-            continue
-        code = _refusal(broker, call, resource)
-        if code is not None:
+        elif (code := _refusal(broker, call, resource)) is not None:
             result.error_code, result.error_message = code, code.meaning
             refused.append(result)
-            continue
-        response.results.append(result)
-        try:
-            entries = _describe(broker, resource.resource_type, resource.resource_name, resource.configuration_keys)
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, error.message
-            continue
-        result.configs = [_to_wire(entry, request) for entry in entries]
+        else:
+            response.results.append(result)
+            try:
+                entries = _describe(broker, resource.resource_type, resource.resource_name, _keys(resource))
+            except ApiError as error:
+                result.error_code, result.error_message = error.code, error.message
+            else:
+                result.configs = [_to_wire(entry, request) for entry in entries]
+                left -= len(entries)
+        if left <= 0:
+            left = _PER_SLICE
+            yield
     response.results += refused
     return response
 
 
-def _refusal(broker: Needs, call: Call, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> ErrorCode | None:
+def _keys(resource: Resource) -> Collection[str] | None:
+    keys = resource.configuration_keys
+    return keys if keys is None or len(keys) <= _FEW_KEYS else frozenset(keys)
+
+
+def _refusal(broker: Needs, call: Call, resource: Resource) -> ErrorCode | None:
     kind, name = acl_resource(resource.resource_type, resource.resource_name)
     return None if may(broker, call, AclOperation.DESCRIBE_CONFIGS, kind)(name) else ERRORS[kind]
 

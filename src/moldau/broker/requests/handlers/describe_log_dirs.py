@@ -11,8 +11,10 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.requests.pieces import chunks
 from moldau.log.checkpoints import TopicPartition
 from moldau.log.dirs.log_manager import DirInfo
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -25,14 +27,24 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_LOOKED_AT = 1_000
 Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
 Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
-def handle(broker: Needs, _call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
-    wanted = None
+def handle(broker: Needs, _call: Call, request: m.DescribeLogDirsRequest) -> Slices[m.DescribeLogDirsResponse]:
+    wanted: set[TopicPartition] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = set()
+        looked_at = 0
+        for topic in request.topics:
+            looked_at += 1
+            for indexes in chunks(topic.partitions, _LOOKED_AT):
+                wanted.update((topic.topic, index) for index in indexes)
+                looked_at += len(indexes)
+                if looked_at >= _LOOKED_AT:
+                    looked_at = 0
+                    yield
     return m.DescribeLogDirsResponse(results=[_describe(broker, info, wanted) for info in broker.logs.describe_dirs()])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.description import describe
 from moldau.broker.quorum.metadata_log import TOPIC
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -23,22 +24,37 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_PER_SLICE = 500
 Partition = m.DescribeQuorumResponse.PartitionData
 
 
-def handle(broker: Needs, _call: Call, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
-    asked = [
-        (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
+def handle(broker: Needs, _call: Call, request: m.DescribeQuorumRequest) -> Slices[m.DescribeQuorumResponse]:
     response = m.DescribeQuorumResponse()
-    for topic in request.topics:
-        partitions = [
-            _leader(broker) if asked == [(TOPIC, 0)] else _unknown(each.partition_index) for each in topic.partitions
-        ]
-        response.topics.append(m.DescribeQuorumResponse.TopicData(topic.topic_name, partitions))
-    if asked == [(TOPIC, 0)]:
+    kind = m.DescribeQuorumResponse.TopicData
+    if _is_the_quorum(request):
+        response.topics.append(kind(TOPIC, [_leader(broker)]))
         response.nodes = _nodes(broker)
+        return response
+    count = 0
+    for topic in request.topics:
+        told = kind(topic.topic_name)
+        response.topics.append(told)
+        for each in topic.partitions:
+            told.partitions.append(_unknown(each.partition_index))
+            count += 1
+            if count % _PER_SLICE == 0:
+                yield
+        count += 1
+        if count % _PER_SLICE == 0:
+            yield
     return response
+
+
+def _is_the_quorum(request: m.DescribeQuorumRequest) -> bool:
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    (topic,) = request.topics
+    return topic.topic_name == TOPIC and topic.partitions[0].partition_index == 0
 
 
 def _unknown(index: int) -> Partition:

@@ -9,12 +9,15 @@ replicas, and creates nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import merge
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.requests.access import TOPIC, authorized_operations, may
+from moldau.broker.requests.pieces import chunks
 from moldau.controller.acls import Operation
 from moldau.controller.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.names import INTERNAL_TOPICS, reason_name_is_invalid
+from moldau.timers.turns import Slices
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 
@@ -26,47 +29,90 @@ if TYPE_CHECKING:
         """What this file may touch."""
 
 
+_SORTED_AT_ONCE = 2_000
+_PER_SLICE = 100
 Topic = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 Cursor = m.DescribeTopicPartitionsResponse.Cursor
 
 
-def handle(broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
+def handle(
+    broker: Needs, call: Call, request: m.DescribeTopicPartitionsRequest
+) -> Slices[m.DescribeTopicPartitionsResponse]:
     image, cursor = broker.image, request.cursor
     from_name, from_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    asked = {topic.name for topic in request.topics}
+    asked: list[str] = []
+    for part in chunks(request.topics, _SORTED_AT_ONCE):
+        if asked:
+            yield
+        asked += [topic.name for topic in part]
     if from_index < 0 or (asked and cursor is not None and from_name not in asked):
-        refused = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics]
-        return m.DescribeTopicPartitionsResponse(topics=refused)
+        response = m.DescribeTopicPartitionsResponse()
+        for names in chunks(asked, _SORTED_AT_ONCE):
+            if response.topics:
+                yield
+            response.topics += [Topic(ErrorCode.INVALID_REQUEST, name) for name in names]
+        return response
     may_describe = may(broker, call, Operation.DESCRIBE, TOPIC, is_filter=not asked)
-    names = sorted(name for name in asked or image.topics if name >= from_name)
-    hidden = [name for name in names if not may_describe(name)]
-    if hidden:
-        unseen = set(hidden)
-        names = [name for name in names if name not in unseen]
     limit = min(request.response_partition_limit, broker.config.get_int("max.request.partition.size.limit"))
-    left = max(limit, 1)
-    response = m.DescribeTopicPartitionsResponse()
-    for name in names:
-        if left == 0:
-            response.next_cursor = Cursor(name, 0)
-            break
+    page = _Page(broker, call, from_name, from_index, max(limit, 1))
+    hidden: list[str] = []
+    ordered: list[list[str]] = []
+    for names in chunks(asked or image.topics, _SORTED_AT_ONCE):
+        if ordered:
+            yield
+        ordered.append(sorted(name for name in names if name >= from_name))
+    before = None
+    for number, name in enumerate(ordered[0] if len(ordered) == 1 else merge(*ordered), 1):
+        if name != before:
+            before = name
+            if not may_describe(name):
+                hidden.append(name)
+            elif not page.is_full:
+                page.add(image, name)
+            elif not asked:
+                break  # of those nobody asked for, nothing is said
+        if number % _PER_SLICE == 0:
+            yield
+    for number, name in enumerate(hidden if asked else (), 1):
+        page.response.topics.append(Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+        if number % _SORTED_AT_ONCE == 0:
+            yield
+    return page.response
+
+
+class _Page:
+    """Topics, in order, until there are so many partitions."""
+
+    def __init__(self, broker: Needs, call: Call, from_name: str, from_index: int, limit: int) -> None:
+        self.response = m.DescribeTopicPartitionsResponse()
+        self.is_full = False
+        self._broker = broker
+        self._call = call
+        self._from = from_name, from_index
+        self._left = limit
+
+    def add(self, image: ClusterImage, name: str) -> None:
+        if self._left == 0:
+            self._end(name, 0)
+            return
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_missing(name))
-            continue
-        first = from_index if name == from_name else 0
-        end = min(len(topic.partitions), first + left)
-        response.topics.append(_describe(image, topic, range(first, end), call.connection.listener_name))
-        if end < len(topic.partitions):
-            response.next_cursor = Cursor(name, end)
-            break
-        left -= max(0, end - first)
-    for topic_data in response.topics:
-        topic_data.topic_authorized_operations = authorized_operations(broker, call, TOPIC, topic_data.name or "")
-    if asked:  # of those nobody asked for, nothing is said
-        response.topics += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name) for name in hidden]
-    return response
+            told = _missing(name)
+        else:
+            from_name, from_index = self._from
+            first = from_index if name == from_name else 0
+            end = min(len(topic.partitions), first + self._left)
+            told = _describe(image, topic, range(first, end), self._call.connection.listener_name)
+            if end < len(topic.partitions):
+                self._end(name, end)
+            self._left -= max(0, end - first)
+        told.topic_authorized_operations = authorized_operations(self._broker, self._call, TOPIC, name)
+        self.response.topics.append(told)
+
+    def _end(self, name: str, index: int) -> None:
+        self.response.next_cursor = Cursor(name, index)
+        self.is_full = True
 
 
 def _missing(name: str) -> Topic:

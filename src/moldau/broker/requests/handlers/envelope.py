@@ -7,10 +7,10 @@ the client, not of the broker that forwards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from moldau.broker.calls import Call
 from moldau.broker.quotas.meter import Meter
@@ -18,6 +18,7 @@ from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDABLE, address_text
 from moldau.broker.requests.refusals import refusal_of
 from moldau.broker.requests.registry import served_on
+from moldau.broker.requests.threads import in_thread
 from moldau.controller.errors import NotController, TooManyRecords
 from moldau.seams.network import Connection, Payload
 from moldau.security.principal import ANONYMOUS, Principal
@@ -27,13 +28,12 @@ from moldau.wire.headers import decode_request_header, peek_api
 from moldau.wire.internal import decode_value
 
 if TYPE_CHECKING:
-    from moldau.broker.parts import HasLoop, HasQuotas, HasTime
+    from moldau.broker.parts import HasLoop, HasQuotas, HasTime, HasTurns
 
-    class Needs(HasLoop, HasQuotas, HasTime, Protocol):
+    class Needs(HasLoop, HasQuotas, HasTime, HasTurns, Protocol):
         """What this file may touch."""
 
 
-T = TypeVar("T")
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds
 
 
@@ -80,7 +80,7 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
             return _refused(ErrorCode.UNSUPPORTED_VERSION)
         header, position = decode_request_header(frame, flexible=version in served.api.flexible)
         read = partial(decode_request, served.api.request, version, frame[position:])
-        command = await _at_length(broker, read) if len(frame) > _LARGE_BYTES else read()
+        command = await in_thread(broker, read) if len(frame) > _LARGE_BYTES else read()
         client = _Client(call, address_text(request.client_host_address), principal)
     except MalformedFrame:
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -90,7 +90,9 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
         inner.meter = Meter(broker.quotas, broker.clock, inner, is_forwarded=True)
     try:
         response = answer(broker, inner, served.handle or served.load(), command)
-        if response is not None and not isinstance(response, Message):
+        if isinstance(response, GeneratorType):
+            response = await broker.in_turns(response)
+        elif response is not None and not isinstance(response, Message):
             response = await response
     except NotController:
         return _refused(ErrorCode.NOT_CONTROLLER)
@@ -98,17 +100,11 @@ async def handle(broker: Needs, call: Call, request: m.EnvelopeRequest) -> m.Env
         response = refusal_of(command, inner, ErrorCode.POLICY_VIOLATION, str(error))
     if response is not None and len(frame) > _LARGE_BYTES:  # its answer is as long
         inner.judge(response)
-        inner.respond_payload([await _at_length(broker, partial(encode_long, response, version))])
+        inner.respond_payload([await in_thread(broker, partial(encode_long, response, version))])
     elif response is not None:
         inner.respond(response)
     data = await slot.answered
     return _refused(ErrorCode.UNKNOWN_SERVER_ERROR) if data is None else m.EnvelopeResponse(data)
-
-
-async def _at_length(broker: Needs, work: Callable[[], T]) -> T:
-    """By a thread: what a client sent to another broker may be as long as what it sends here."""
-    async with broker.long_look:
-        return await broker.loop.run_in_executor(broker.executor, work)
 
 
 def _principal(request: m.EnvelopeRequest) -> Principal:

@@ -7,12 +7,14 @@ goes through the controller and takes effect before the answer leaves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.config import Change, loggers
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.requests.config_changes import (
+    Checks,
     check_changes,
     check_may_alter,
     check_well_formed,
@@ -40,28 +42,24 @@ if TYPE_CHECKING:
 Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
+Answered = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+
 async def handle(
     broker: Needs, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
     if broker.is_controller_listener(call.connection.listener_name):
         return await _handle_on_controller(broker, call, request)
-    errors = refused(request.resources, lambda resource: _check(broker, call, resource, request.validate_only))
-    for_controller = [
-        resource
-        for place, resource in enumerate(request.resources)
-        if place not in errors and resource.resource_type != ResourceType.BROKER_LOGGER
-    ]
+    act = partial(_act, broker, call, validate_only=request.validate_only)
+    errors, rest = await refused(broker, request.resources, Checks(partial(_look, broker), act))
+    for_controller = [resource for resource in rest if resource.resource_type != ResourceType.BROKER_LOGGER]
     response = m.IncrementalAlterConfigsResponse()
     if for_controller:
         remaining = m.IncrementalAlterConfigsRequest(for_controller, request.validate_only)
         submit = partial(broker.controller.submit, incremental_alter_configs, remaining)
         response = cast("m.IncrementalAlterConfigsResponse", await carry_out_rest(broker, call, submit, remaining))
-    response.responses = in_request_order(
-        request.resources,
-        errors,
-        response.responses,
-        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
-    )
+    ordered = in_request_order(request.resources, errors, response.responses, Answered)
+    response.responses = await broker.in_turns(ordered)
     return response
 
 
@@ -69,29 +67,32 @@ async def _handle_on_controller(
     broker: Needs, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
     """A broker, or another client of a controller, has checked what it could; not what the client may do."""
-    errors = refused(request.resources, partial(check_may_alter, broker, call))
-    allowed = [resource for place, resource in enumerate(request.resources) if place not in errors]
+    checks = Checks[Resource](lambda _: (), lambda resource, _: check_may_alter(broker, call, resource))
+    errors, rest = await refused(broker, request.resources, checks)
     response = await broker.controller.submit(
-        incremental_alter_configs, m.IncrementalAlterConfigsRequest(allowed, request.validate_only)
+        incremental_alter_configs, m.IncrementalAlterConfigsRequest(rest, request.validate_only)
     )
     if errors:
-        answer = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-        response.responses = in_request_order(request.resources, errors, response.responses, answer)
+        ordered = in_request_order(request.resources, errors, response.responses, Answered)
+        response.responses = await broker.in_turns(ordered)
     return response
 
 
-def _check(broker: Needs, call: Call, resource: Resource, validate_only: bool) -> None:
+def _look(broker: Needs, resource: Resource) -> list[Change]:
     changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
     check_well_formed(changes)
-    if resource.resource_type == ResourceType.BROKER_LOGGER:
-        check_may_alter(broker, call, resource)
-        _change_loggers(broker, resource.resource_name, changes, validate_only)
-    else:
+    if resource.resource_type != ResourceType.BROKER_LOGGER:
         check_changes(broker, resource, changes, replaces_all=False)
-        check_may_alter(broker, call, resource)
+    return changes
 
 
-def _change_loggers(broker: Needs, name: str, changes: list[Change], validate_only: bool) -> None:
+def _act(broker: Needs, call: Call, resource: Resource, changes: Sequence[Change], *, validate_only: bool) -> None:
+    check_may_alter(broker, call, resource)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        _change_loggers(broker, resource.resource_name, changes, validate_only)
+
+
+def _change_loggers(broker: Needs, name: str, changes: Sequence[Change], validate_only: bool) -> None:
     node_id = parse_node_id(name)
     if node_id is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")

@@ -1,15 +1,19 @@
 """OffsetCommit (key 8), versions 2-10. Topics by name up to version 9, by id from 10 on.
 
-Topics that do not exist are refused one by one; the rest goes to the group's coordinator.
+Topics that do not exist are refused one by one; the rest goes to the group's coordinator. A commit of very many
+partitions is prepared in pieces (`requests/long_commits.py`), and decided about as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.handlers.common import add_refused
+from moldau.broker.requests.long_commits import commit_in_turns
+from moldau.broker.requests.pieces import Shape, is_long
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
@@ -17,9 +21,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAuthorizer, HasImage
+    from moldau.broker.parts import HasAuthorizer, HasImage, HasTurns
 
-    class Needs(HasAuthorizer, HasGroups, HasImage, Protocol):
+    class Needs(HasAuthorizer, HasGroups, HasImage, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -28,11 +32,46 @@ Topic = m.OffsetCommitRequest.OffsetCommitRequestTopic
 Result = m.OffsetCommitResponse.OffsetCommitResponseTopic
 
 
-def handle(broker: Needs, call: Call, request: m.OffsetCommitRequest) -> None:
+def _partitions(topic: Topic) -> list[m.OffsetCommitRequest.OffsetCommitRequestPartition]:
+    return topic.partitions
+
+
+_SHAPE = Shape[Topic](_partitions, lambda topic, partitions: Topic(topic.name, topic.topic_id, partitions))
+
+
+def handle(broker: Needs, call: Call, request: m.OffsetCommitRequest) -> Awaitable[Message] | None:
+    may_read = may(broker, call, Operation.READ, TOPIC)
+    if is_long(request.topics, _partitions):
+        split = partial(_split, broker, call, may_read=may_read)
+        return commit_in_turns(
+            broker,
+            request,
+            _SHAPE,
+            split,
+            lambda commit, answer: broker.groups.handle(call, request.group_id, request, answer, commit=commit),
+        )
+    known, refused = _split(broker, call, request.topics, may_read)
+    request.topics = known
+    if not known and refused:
+        call.respond(m.OffsetCommitResponse(topics=refused))
+        return None
+
+    def answer(response: Message) -> None:
+        told = cast("m.OffsetCommitResponse", response)
+        add_refused(told.topics, refused)
+        call.respond(told)
+
+    broker.groups.handle(call, request.group_id, request, answer)
+    return None
+
+
+def _split(
+    broker: Needs, call: Call, topics: list[Topic], may_read: Callable[[str], bool]
+) -> tuple[list[Topic], list[Result]]:
+    """What can be committed, and refusals for what the client may not read, or does not exist."""
     known: list[Topic] = []
     refused: list[Result] = []
-    may_read = may(broker, call, Operation.READ, TOPIC)
-    for topic in request.topics:
+    for topic in topics:
         code = _resolve(broker, call, topic, may_read)
         if code is not None:
             refused.append(_refusal(topic, [each.partition_index for each in topic.partitions], code))
@@ -44,17 +83,7 @@ def handle(broker: Needs, call: Call, request: m.OffsetCommitRequest) -> None:
             topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
         if topic.partitions:
             known.append(topic)
-    request.topics = known
-    if not known and refused:
-        call.respond(m.OffsetCommitResponse(topics=refused))
-        return
-
-    def answer(response: Message) -> None:
-        told = cast("m.OffsetCommitResponse", response)
-        add_refused(told.topics, refused)
-        call.respond(told)
-
-    broker.groups.handle(call, request.group_id, request, answer)
+    return known, refused
 
 
 def _resolve(broker: Needs, call: Call, topic: Topic, may_read: Callable[[str], bool]) -> ErrorCode | None:

@@ -6,10 +6,14 @@ whole group comes alone.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.changes import noted
+from moldau.broker.requests.pieces import Shape, cut, is_long, join
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
@@ -17,9 +21,9 @@ from moldau.wire import messages as m
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
     from moldau.broker.coordinators.parts import HasGroups
-    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage
+    from moldau.broker.parts import HasAudit, HasAuthorizer, HasImage, HasTurns
 
-    class Needs(HasAudit, HasAuthorizer, HasGroups, HasImage, Protocol):
+    class Needs(HasAudit, HasAuthorizer, HasGroups, HasImage, HasTurns, Protocol):
         """What this file may touch."""
 
 
@@ -27,10 +31,58 @@ Topic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> None:
+Wanted = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
+
+
+def _partitions(topic: Wanted) -> list[m.OffsetDeleteRequest.OffsetDeleteRequestPartition]:
+    return topic.partitions
+
+
+_SHAPE = Shape[Wanted](_partitions, lambda topic, partitions: Wanted(topic.name, partitions))
+
+
+def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> Awaitable[Message] | None:
+    may_read = may(broker, call, Operation.READ, TOPIC)
+    if is_long(request.topics, _partitions):
+        return _in_turns(broker, call, request, may_read)  # and whoever called notes it
+
+    def answer(response: m.OffsetDeleteResponse) -> None:
+        call.respond(noted(broker, call, request, response))
+
+    _ask(broker, call, request, may_read, answer)
+    return None
+
+
+async def _in_turns(
+    broker: Needs, call: Call, request: m.OffsetDeleteRequest, may_read: Callable[[str], bool]
+) -> m.OffsetDeleteResponse:
+    """Piece by piece: each offset stands for itself. The first error of the group ends it."""
+    whole = m.OffsetDeleteResponse()
+    for topics in cut(request.topics, _SHAPE):
+        await broker.turns.next_turn()
+        answered: asyncio.Future[m.OffsetDeleteResponse] = asyncio.get_running_loop().create_future()
+        _ask(broker, call, m.OffsetDeleteRequest(request.group_id, topics), may_read, partial(_set, answered))
+        response = await answered
+        if response.error_code:
+            return response
+        join(whole.topics, response.topics)
+    return whole
+
+
+def _set(answered: asyncio.Future[m.OffsetDeleteResponse], response: m.OffsetDeleteResponse) -> None:
+    if not answered.done():
+        answered.set_result(response)
+
+
+def _ask(
+    broker: Needs,
+    call: Call,
+    request: m.OffsetDeleteRequest,
+    may_read: Callable[[str], bool],
+    then: Callable[[m.OffsetDeleteResponse], None],
+) -> None:
     refused: dict[str, Topic] = {}
     asked = []
-    may_read = may(broker, call, Operation.READ, TOPIC)
     for topic in request.topics:
         if not may_read(topic.name):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -58,6 +110,6 @@ def handle(broker: Needs, call: Call, request: m.OffsetDeleteRequest) -> None:
             for topic in response.topics:
                 refused.setdefault(topic.name, Topic(topic.name)).partitions += topic.partitions
             response.topics = list(refused.values())
-        call.respond(noted(broker, call, request, response))
+        then(response)
 
     broker.groups.handle(call, request.group_id, request, answer)
