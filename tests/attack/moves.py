@@ -86,7 +86,7 @@ def long_requests(name: str, version: int, count: int) -> Iterator[bytes]:
     for place in sorted(places):
         message = random_message(f"{name}Request", version, rng)
         elements: list[object] = []
-        for _ in range(500):  # enough of them to have many different elements
+        for _ in range(min(500, count // 30)):  # enough of them to have many different elements
             found = [each for at, each in _lists(random_message(f"{name}Request", version, rng)) if at == place]
             elements += found[0] if found else []
         lists = [each for at, each in _lists(message) if at == place]
@@ -270,6 +270,7 @@ MOVES: dict[str, Move] = {
     each.__name__.replace("_", " "): each
     for each in (
         every_api,
+        every_list,
         huge_lists,
         doubled_names,
         large_topic,

@@ -5,7 +5,7 @@ import pytest
 from tests.attack.moves import MOVES
 from tests.attack.run import attack
 
-SMALL = {"every api": 0.1, "huge lists": 0.02, "large topic": 0.1, "pipelines": 0.1}
+SMALL = {"every api": 0.1, "every list": 0.006, "huge lists": 0.02, "large topic": 0.1, "pipelines": 0.1}
 
 
 @pytest.mark.timeout(180)
