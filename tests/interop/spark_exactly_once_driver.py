@@ -47,12 +47,13 @@ def main(
         .option("maxOffsetsPerTrigger", batch)
         .load()
     )
+    checkpoint = str(Path(folder) / "checkpoint")
     options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "delivery": "exactly-once"}
     if query == "count":
-        writer = counts(rows).writeStream.outputMode("update").foreachBatch(foreach_batch(options))
+        writer = counts(rows).writeStream.outputMode("update").foreachBatch(foreach_batch(options, checkpoint))
     else:
         writer = rows.select("key", "value").writeStream.format("moldau").options(**options)
-    running = writer.option("checkpointLocation", str(Path(folder) / "checkpoint")).trigger(availableNow=True).start()
+    running = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     running.awaitTermination()
 
 

@@ -24,6 +24,7 @@ from moldau.wire.messages import (
 )
 
 _FRAME_BYTES_MAX = 1 << 30
+_PIECE_BYTES_MIN = 1 << 16  # smaller ones travel together
 _API_VERSIONS = 18
 R = TypeVar("R", bound=Message)
 
@@ -110,11 +111,22 @@ class Connection:
             self.close()
             raise ClientError(f"{self.peer} sent an answer that makes no sense: {error}") from error
 
-    def send(self, api: Api, version: int, body: bytes) -> None:
+    def send(self, api: Api, version: int, *body: bytes | memoryview) -> None:
+        """A request whose body is in pieces, perhaps; large ones are not copied."""
         self._correlation_id += 1
         head = encode_request_header(api, version, self._correlation_id, self._settings.client_id)
+        size = len(head) + sum(map(len, body))
+        pieces: list[bytes | memoryview] = [size.to_bytes(4, "big") + head]
         try:
-            self._socket.sendall((len(head) + len(body)).to_bytes(4, "big") + head + body)
+            for piece in body:
+                if len(piece) < _PIECE_BYTES_MIN:
+                    pieces.append(piece)
+                    continue
+                self._socket.sendall(b"".join(pieces))
+                self._socket.sendall(piece)
+                pieces.clear()
+            if pieces:
+                self._socket.sendall(b"".join(pieces))
         except OSError as error:
             raise self._broken(error) from error
 

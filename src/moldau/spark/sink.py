@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from moldau.client.connection import Connection, Disconnected
 from moldau.client.settings import ClientSettings
-from moldau.spark import transactions
+from moldau.spark import column_sender, transactions
 from moldau.spark.kinds_of_session import QUERY_ID, query_id
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
@@ -200,16 +200,26 @@ def _task() -> TaskContext:
 
 def write_at_least_once(options: SinkOptions, batches: Iterator[Any]) -> Written:
     """Send everything and wait for the acknowledgements. A repeated task sends again."""
-    rows = read_rows(batches, options.topic)
-    first = next(rows, None)
+    batches = (batch for batch in batches if batch.num_rows)
+    first = next(batches, None)
     if first is None:
         return Written(0)
+    batches = itertools.chain((first,), batches)
+    columns = column_sender.opened(options, first)
+    sent = 0
+    if columns is not None:
+        with columns:
+            other = next((batch for batch in batches if not columns.send(batch)), None)
+            columns.finish()
+            sent = columns.rows
+        if other is None:
+            return Written(sent)
+        batches = itertools.chain((other,), batches)
     sender = Sender(make_producer(options.producer), options.topic)
-    sender.send(first)
-    for more in rows:
-        sender.send(more)
+    for rows in read_rows(batches, options.topic):
+        sender.send(rows)
     sender.finish()
-    return Written(sender.rows)
+    return Written(sent + sender.rows)
 
 
 def write_exactly_once(
