@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.net.channel import Channel, PlainChannel
 from moldau.net.inbound import BadFrame, FrameReader
@@ -22,8 +22,11 @@ from moldau.timers.wheel import TimerHandle
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from moldau.net.reactor import Reactor
+    from moldau.net.parts import HasLoop, HasMemory
     from moldau.net.tls import TlsChannel
+
+    class Needs(HasLoop, HasMemory, Protocol):
+        """What of the reactor this file may touch."""
 
 _IN_FLIGHT_MAX = 1000
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
@@ -44,7 +47,7 @@ class FrameClient:
         "peer",
     )
 
-    def __init__(self, reactor: Reactor, channel: Channel, peer: str) -> None:
+    def __init__(self, reactor: Needs, channel: Channel, peer: str) -> None:
         self.peer = peer
         self._reactor = reactor
         self._loop = reactor.loop
@@ -172,7 +175,7 @@ class FrameClient:
 
 
 async def connect(
-    reactor: Reactor, host: str, port: int, *, tls: SSLContext | None = None, timeout_ms: float = 30_000
+    reactor: Needs, host: str, port: int, *, tls: SSLContext | None = None, timeout_ms: float = 30_000
 ) -> FrameClient:
     """Connect, and shake hands if `tls` is given. Raises Disconnected or RequestTimedOut, saying who was not there."""
     peer = f"{host}:{port}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from moldau.net.channel import Channel
 from moldau.net.inbound import BadFrame, FrameReader
@@ -26,8 +26,29 @@ from moldau.seams.network import FrameHandler
 from moldau.timers.wheel import TimerHandle
 
 if TYPE_CHECKING:
-    from moldau.net.listener import Listener
-    from moldau.net.reactor import Reactor
+    from collections.abc import Callable
+
+    from moldau.net.parts import Host, TakesIn
+    from moldau.timers.turns import Turns
+
+    class Needs(TakesIn, Protocol):
+        """What of the reactor this file may touch."""
+
+        reads: int  # of all connections, since the start
+
+        @property
+        def turns(self) -> Turns: ...
+        @property
+        def endings(self) -> Turns: ...
+        @property
+        def is_turn_full(self) -> bool: ...
+        @property
+        def is_stopping(self) -> bool: ...
+
+        def fills_turn(self, now_ms: float) -> bool: ...
+        def wait_for_memory(self, wake: Callable[[], None]) -> None: ...
+        def warm(self, region: tuple[int, int, int], then: Callable[[], None]) -> None: ...
+        def forget(self, connection: ServerConnection) -> None: ...
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +110,8 @@ class ServerConnection:
 
     def __init__(
         self,
-        reactor: Reactor,
-        listener: Listener,
+        reactor: Needs,
+        listener: Host,
         channel: Channel,
         peer: tuple[str, int],
         tls_peer_name: str | None,

@@ -7,18 +7,26 @@ ends, and at the latest when the oldest has had its second: a crowd that stops h
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.timers.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from moldau.net.newcomer import Newcomer
     from moldau.timers.wheel import TimerHandle, TimingWheel
 
 UNDER_WAY_MAX = 1000  # about 50 MiB
 _MS_MIN = 1000.0
+
+
+class Newcomer(Protocol):
+    """Who wants a handshake."""
+
+    def go_on(self) -> bool:
+        """Its turn has come."""
+
+    def close(self, reason: str) -> None: ...
 
 
 class Handshakes:

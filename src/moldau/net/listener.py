@@ -15,18 +15,32 @@ import errno
 import logging
 import socket
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.net.settings import NetCounters
 from moldau.seams.network import FrameHandler
 from moldau.timers.wheel import TimerHandle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLContext
 
-    from moldau.net.connection import ServerConnection
-    from moldau.net.newcomer import Newcomer
-    from moldau.net.reactor import Reactor
+    from moldau.net.gate import Gate
+    from moldau.net.parts import Guest, HasLoop, HasSettings
+
+    class Needs(HasLoop, HasSettings, Protocol):
+        """What of the reactor this file may touch."""
+
+        @property
+        def gate(self) -> Gate: ...
+        @property
+        def listeners(self) -> list[Listener]: ...
+
+        def welcome(self, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> None: ...
+        def hold(self, sock: socket.socket, deadline_ms: float, close: Callable[[], None]) -> None: ...
+        def quietest(self, *, unless_listener: Listener) -> Guest | None: ...
+        def oldest_stranger(self, *, of: Listener | None = None) -> Guest | None: ...
+        def warn_of_shortage(self, listener: str, reason: str) -> None: ...
 
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 64
@@ -62,7 +76,7 @@ class Listener:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: Needs,
         sock: socket.socket,
         handler: FrameHandler,
         *,
@@ -77,7 +91,7 @@ class Listener:
         self.tls = tls
         self.is_protected = is_protected or name == reactor.gate.limits.protected_listener
         self.max_connections = max_connections
-        self.strangers: OrderedDict[int, Newcomer | ServerConnection] = OrderedDict()  # in the order they came
+        self.strangers: OrderedDict[int, Guest] = OrderedDict()  # in the order they came
         bound_to: tuple[str, int] = sock.getsockname()[:2]
         self.host, self.port = bound_to
         self._reactor = reactor
@@ -164,7 +178,7 @@ class Listener:
         most = min(self.max_connections, self._reactor.gate.max_connections_of(self.name))
         return self.counters.connections_open >= most
 
-    def _stranger_in_the_way(self) -> Newcomer | ServerConnection | None:
+    def _stranger_in_the_way(self) -> Guest | None:
         return self._reactor.oldest_stranger(of=self if self._is_full else None)
 
     def _room_at_ms(self) -> float | None:

@@ -10,13 +10,30 @@ Invariant: it ends once, as a `ServerConnection` or closed, and never later than
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.net.tls import TlsChannel
 
 if TYPE_CHECKING:
-    from moldau.net.listener import Listener
-    from moldau.net.reactor import Reactor
+    from collections.abc import MutableMapping
+
+    from moldau.net.channel import Channel
+    from moldau.net.handshakes import Handshakes
+    from moldau.net.parts import Host, TakesIn
+
+    class Needs(TakesIn, Protocol):
+        """What of the reactor this file may touch."""
+
+        @property
+        def handshakes(self) -> Handshakes: ...
+        @property
+        def newcomers(self) -> MutableMapping[int, Newcomer]: ...
+
+        def start_connection(
+            self, listener: Host, channel: Channel, peer: tuple[str, int], tls_peer_name: str | None
+        ) -> None: ...
+
+        def left(self, address: str) -> None: ...
 
 _HEADER_BYTES = 5  # of a record: its kind, a version, the length of what follows
 _RECORD_BYTES_MAX = _HEADER_BYTES + 16 * 1024
@@ -41,7 +58,7 @@ class Newcomer:
         "since_ms",
     )
 
-    def __init__(self, reactor: Reactor, listener: Listener, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def __init__(self, reactor: Needs, listener: Host, sock: socket.socket, peer: tuple[str, int]) -> None:
         self.id = reactor.new_id()
         self.since_ms = reactor.now_ms()
         self._reactor = reactor

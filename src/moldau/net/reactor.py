@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from moldau.net.newcomer import Newcomer
+    from moldau.net.parts import Guest, Host
 
 _log = logging.getLogger(__name__)
 _WARN_AGAIN_MS = 60_000
@@ -135,7 +136,7 @@ class Reactor:
             self.newcomers[newcomer.id] = listener.strangers[newcomer.id] = newcomer
 
     def start_connection(
-        self, listener: Listener, channel: Channel, peer: tuple[str, int], tls_peer_name: str | None
+        self, listener: Host, channel: Channel, peer: tuple[str, int], tls_peer_name: str | None
     ) -> None:
         connection = ServerConnection(self, listener, channel, peer, tls_peer_name)
         self.connections[connection.id] = connection
@@ -198,7 +199,7 @@ class Reactor:
         others = [connection for connection in self.connections.values() if connection.listener_name not in names]
         return min(others, key=lambda connection: connection.last_active_ms, default=None)
 
-    def oldest_stranger(self, *, of: Listener | None = None) -> Newcomer | ServerConnection | None:
+    def oldest_stranger(self, *, of: Listener | None = None) -> Guest | None:
         """Who has not proved who it is for the longest time, on all listeners or on one."""
         lines = (listener.strangers for listener in self.listeners if of is None or listener is of)
         first = (next(iter(line.values())) for line in lines if line)
