@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from moldau.cli.pipeline import app
+from moldau.cli.pipelines import app
 from moldau.spark.pipelines import loads
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.progress import QueryProgress, write_status

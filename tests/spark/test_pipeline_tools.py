@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from moldau.cli.pipeline import _table, app
+from moldau.cli.pipeline import _table
+from moldau.cli.pipelines import app
 from moldau.spark.pipelines import PipelineError, load, loads, model, validate
 from moldau.spark.pipelines.explain import explained
 from moldau.spark.pipelines.metrics import exposition, served

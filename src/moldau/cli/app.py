@@ -64,7 +64,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     BUILDING: {
         "app": Entry("app_run", "Run apps made with moldau.toolkit."),
-        "pipeline": Entry("pipeline", "Run, check and watch data pipelines on Spark."),
+        "pipeline": Entry("pipelines", "Run, check and watch data pipelines on Spark."),
         "spark": Entry("spark", "Prepare Spark clusters: the archive that executors need."),
         "dlq": Entry("dlq", "Look into dead letters, and send them back."),
         "trace": Entry("trace", "The story of one message."),

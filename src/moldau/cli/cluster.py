@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from moldau.cli import cluster_folder as folders
+from moldau.cli.client_settings import read_settings
 from moldau.cli.cluster_control import ask, is_running
 from moldau.cli.failure import ExitCode, fail, misused, tell
 from moldau.cli.frame import Commands, Output
-from moldau.cli.target import Target, read_settings
+from moldau.cli.target import Target
 
 app = Commands(help="Run a cluster on this machine, and change it.", invoke_without_command=True)
 

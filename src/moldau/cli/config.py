@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from moldau.cli.client_settings import pairs
 from moldau.cli.failure import ExitCode, misused, tell
 from moldau.cli.frame import Commands, Output, Target
-from moldau.cli.target import pairs
 
 app = Commands(help="Show and change settings of topics, brokers and groups.")
 

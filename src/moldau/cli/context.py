@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from moldau.cli import contexts
+from moldau.cli.client_settings import pairs, read_settings
 from moldau.cli.frame import Commands, Output
-from moldau.cli.target import pairs, read_settings
 
 app = Commands(help="Named clusters: addresses and logins to use by name.")
 

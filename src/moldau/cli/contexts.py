@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from moldau.cli.client_settings import read_settings
 from moldau.cli.failure import ExitCode, fail, misused
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,8 +60,6 @@ def require(name: str) -> Path:
 
 def chosen_settings(name: str | None) -> dict[str, str]:
     """Of the context that was named, else of the current one, else none."""
-    from moldau.cli.target import read_settings
-
     chosen = name or current()
     return read_settings(str(require(chosen))) if chosen else {}
 

@@ -468,6 +468,3 @@ def _short(number: float) -> str:
 
 def _or_dash(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
-
-
-from moldau.cli import pipeline_tools  # noqa: E402, F401  # adds its commands to `app`

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from moldau.cli.client_settings import pairs, read_settings
+from moldau.cli.contexts import chosen_settings
 from moldau.cli.failure import ExitCode, fail, misused, no_broker
 
 if TYPE_CHECKING:
@@ -167,8 +169,6 @@ def resolve(
     bootstrap_server: str | None, extra: Iterable[str], config: str | None, context: str | None
 ) -> dict[str, str]:
     """All settings of a command's target."""
-    from moldau.cli.contexts import chosen_settings
-
     settings = chosen_settings(context)
     if config is not None:
         settings |= read_settings(config)
@@ -180,30 +180,6 @@ def resolve(
     settings |= pairs(extra, "-X")
     settings.setdefault(_SERVERS, DEFAULT_BOOTSTRAP_SERVER)
     return settings
-
-
-def read_settings(path: str) -> dict[str, str]:
-    """A client.properties file."""
-    from moldau.broker.config import InvalidConfig, read_properties
-
-    try:
-        return read_properties(path)
-    except InvalidConfig as error:
-        hint = ""
-        if "=" in path and not os.path.exists(path):
-            hint = "; here --config is a file of client settings (topic settings are -c KEY=VALUE)"
-        misused(f"{error}{hint}")
-
-
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE`, from an option that may be repeated."""
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            misused(f"{option} {text}: give KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def librdkafka_settings(kafka: Mapping[str, str]) -> dict[str, str]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moldau.cli.client_settings import pairs
 from moldau.cli.completing import complete_topics
 from moldau.cli.failure import ExitCode, explain_code, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
-from moldau.cli.target import TIMEOUT_SECONDS, pairs
+from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

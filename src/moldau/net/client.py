@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     class Needs(HasLoop, HasMemory, Protocol):
         """What of the reactor this file may touch."""
 
+
 _IN_FLIGHT_MAX = 1000
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 

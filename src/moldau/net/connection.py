@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         def warm(self, region: tuple[int, int, int], then: Callable[[], None]) -> None: ...
         def forget(self, connection: ServerConnection) -> None: ...
 
+
 _log = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 64 * 1024  # answers to a burst of requests are sent together, but not more than about this

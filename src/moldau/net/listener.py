@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         def oldest_stranger(self, *, of: Listener | None = None) -> Guest | None: ...
         def warn_of_shortage(self, listener: str, reason: str) -> None: ...
 
+
 _log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 64
 _RETRY_MS = 100

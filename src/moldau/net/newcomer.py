@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
         def left(self, address: str) -> None: ...
 
+
 _HEADER_BYTES = 5  # of a record: its kind, a version, the length of what follows
 _RECORD_BYTES_MAX = _HEADER_BYTES + 16 * 1024
 _HANDSHAKE = 22

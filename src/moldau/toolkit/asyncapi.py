@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.toolkit.codecs import Codec, codec_for
+from moldau.toolkit.codec import Codec
+from moldau.toolkit.codecs import codec_for
 from moldau.toolkit.message import Message
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
+    from collections.abc import Mapping, Sequence
+
+    from moldau.toolkit.registry import Registry
+    from moldau.toolkit.sending import Topic
+    from moldau.toolkit.spec import HandlerSpec
+
+    class Documented(Protocol):
+        """An app, as far as its document may touch it."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def bootstrap_servers(self) -> str: ...
+        @property
+        def declared(self) -> Mapping[str, Topic]: ...
+        @property
+        def specs(self) -> Sequence[HandlerSpec]: ...
+        @property
+        def registry(self) -> Registry | None: ...
 
 
-def document(app: App, version: str) -> dict[str, Any]:
+def document(app: Documented, version: str) -> dict[str, Any]:
     """Plain data; `json.dumps` or a YAML library make a file of it."""
     channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}

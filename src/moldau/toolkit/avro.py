@@ -6,12 +6,12 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from moldau.toolkit.codecs import Codec
+from moldau.toolkit.codec import Codec
 from moldau.toolkit.errors import RegistryAway, SetupError, Undecodable, WrongType
 from moldau.toolkit.registry import Registry, Schema, framed, unframed
 
 if TYPE_CHECKING:
-    from moldau.toolkit.codecs import Part
+    from moldau.toolkit.codec import Part
 
 
 def avro_codec(kind: Any, schema: str | dict[str, Any], topic: str, part: Part, registry: Registry | None) -> Codec:

@@ -7,18 +7,38 @@ one bad record takes no good one with it. A handler that knows which failed says
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.toolkit.errors import BatchFailed, Undecodable
 from moldau.toolkit.message import Message
 from moldau.toolkit.policy import failures_of
 
 if TYPE_CHECKING:
-    from moldau.toolkit.runtime import HandlerRuntime, Lane
+    from moldau.toolkit.handling import Dispatch
+    from moldau.toolkit.lanes import Lane
+    from moldau.toolkit.policy import BreakerState
     from moldau.toolkit.scheduler import Entry
+    from moldau.toolkit.spec import Options
+    from moldau.toolkit.verdicts import Verdicts
+
+    class Runtime(Protocol):
+        """What of a handler's runtime this file may touch."""
+
+        @property
+        def dispatch(self) -> Dispatch: ...
+        @property
+        def options(self) -> Options: ...
+        @property
+        def breaker(self) -> BreakerState | None: ...
+        @property
+        def verdicts(self) -> Verdicts: ...
+
+        async def decode(self, entry: Entry) -> Any: ...
+        def message(self, lane: Lane, entry: Entry, value: Any) -> Message: ...
+        async def call_batch(self, values: list[Any]) -> None: ...
 
 
-async def run_batch(runtime: HandlerRuntime, lane: Lane, entries: Sequence[Entry]) -> dict[int, float]:
+async def run_batch(runtime: Runtime, lane: Lane, entries: Sequence[Entry]) -> dict[int, float]:
     """Call the handler; returns which entries are to be repeated, and when. The others are finished."""
     values: dict[int, Any] = {}
     failures: dict[int, BaseException] = {}
@@ -52,7 +72,7 @@ async def run_batch(runtime: HandlerRuntime, lane: Lane, entries: Sequence[Entry
     return again
 
 
-async def _one_by_one(runtime: HandlerRuntime, values: dict[int, Any]) -> dict[int, BaseException]:
+async def _one_by_one(runtime: Runtime, values: dict[int, Any]) -> dict[int, BaseException]:
     failed = {}
     for index, value in values.items():
         error = await _call(runtime, [value])
@@ -61,7 +81,7 @@ async def _one_by_one(runtime: HandlerRuntime, values: dict[int, Any]) -> dict[i
     return failed
 
 
-async def _call(runtime: HandlerRuntime, values: list[Any]) -> Exception | None:
+async def _call(runtime: Runtime, values: list[Any]) -> Exception | None:
     try:
         await runtime.call_batch(values)
     except Exception as error:  # whatever the user's code raises

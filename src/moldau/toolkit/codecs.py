@@ -13,17 +13,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
+from moldau.toolkit.codec import Codec, Headers, Part
 from moldau.toolkit.errors import SchemaMissing, SetupError, Undecodable, WrongType
 
 if TYPE_CHECKING:
     from moldau.toolkit.registry import Registry
-
-Headers = Sequence[tuple[str, bytes | None]]
-Part = Literal["key", "value"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,38 +63,6 @@ class ByField:
 
     name: str
     names: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclass(slots=True, frozen=True)
-class Codec:
-    """How one topic's keys or values become bytes and back."""
-
-    name: str
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    headers: Callable[[Any], Headers] | None = None  # what is sent beside the value
-    decode_with_headers: Callable[[bytes, Headers], Any] | None = None
-    schema: Callable[[], dict[str, Any]] | None = None  # JSON Schema, for AsyncAPI
-    allows_none: bool = False
-    types: tuple[Any, ...] = ()  # the classes it may decode to, where there are several
-
-    def read(self, data: bytes | None, headers: Headers) -> Any:
-        if data is None:
-            if self.allows_none:
-                return None
-            raise Undecodable(
-                f"a null {self.name}: if tombstones are expected here, annotate the parameter with `… | None`"
-            )
-        if self.decode_with_headers is not None:
-            return self.decode_with_headers(data, headers)
-        return self.decode(data)
-
-    def write(self, value: Any) -> tuple[bytes | None, Headers]:
-        if value is None:
-            if self.allows_none:
-                return None, ()
-            raise WrongType(f"None for a {self.name}: to send tombstones, declare the topic with `… | None`")
-        return self.encode(value), self.headers(value) if self.headers is not None else ()
 
 
 def codec_for(annotation: Any, topic: str, part: Part = "value", registry: Registry | None = None) -> Codec:

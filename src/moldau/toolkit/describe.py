@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.toolkit.message import Message
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
+    from collections.abc import Sequence
+
+    from moldau.toolkit.group import Group
     from moldau.toolkit.runtime import HandlerRuntime
     from moldau.toolkit.spec import HandlerSpec
+    from moldau.toolkit.timekeeping import Time
+
+    class Described(Protocol):
+        """An app, as far as its description may touch it."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def bootstrap_servers(self) -> str: ...
+        @property
+        def time(self) -> Time: ...
+        @property
+        def specs(self) -> Sequence[HandlerSpec]: ...
+        @property
+        def groups(self) -> Sequence[Group]: ...
 
 
-def describe(app: App) -> dict[str, Any]:
+def describe(app: Described) -> dict[str, Any]:
     running = {id(handler.spec): handler for group in app.groups for handler in group.handlers}
     return {
         "app": app.name,
@@ -23,7 +40,7 @@ def describe(app: App) -> dict[str, Any]:
     }
 
 
-def _handler(app: App, spec: HandlerSpec, runtime: HandlerRuntime | None) -> dict[str, Any]:
+def _handler(app: Described, spec: HandlerSpec, runtime: HandlerRuntime | None) -> dict[str, Any]:
     options = spec.options
     found: dict[str, Any] = {
         "functions": [function.name for function in spec.functions],

@@ -38,10 +38,11 @@ from moldau.toolkit.consuming import ConsumerThread
 from moldau.toolkit.delays.retries import order_retry
 from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.group_settings import GroupSettings, Hook, Hooks
+from moldau.toolkit.lanes import Lane
 from moldau.toolkit.last_commit import commit_last
 from moldau.toolkit.message import Message, headers_of
 from moldau.toolkit.positions import Start
-from moldau.toolkit.runtime import HandlerRuntime, Lane
+from moldau.toolkit.runtime import HandlerRuntime
 from moldau.toolkit.scheduler import Entry, Where
 from moldau.toolkit.sending import Producer, Record
 from moldau.toolkit.spec import TakesOver
@@ -150,6 +151,10 @@ class Group:
     def is_holding(self) -> bool:
         """Whether nothing is read at all, for so long that the partitions were paused."""
         return self._thread.is_paused_for_now
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
 
     @property
     def assignment(self) -> list[Where]:

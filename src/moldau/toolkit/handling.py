@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from moldau.toolkit.codecs import Codec, codec_for
+from moldau.toolkit.codec import Codec
+from moldau.toolkit.codecs import codec_for
 from moldau.toolkit.errors import SetupError, Undecodable
 from moldau.toolkit.message import Message
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from moldau.toolkit.codecs import Codec
+from moldau.toolkit.codec import Codec
 from moldau.toolkit.errors import Undecodable, WrongType
 from moldau.toolkit.registry import Registry, Schema, framed, unframed
 
 if TYPE_CHECKING:
-    from moldau.toolkit.codecs import Part
+    from moldau.toolkit.codec import Part
 
 
 def protobuf_codec(kind: Any, topic: str, part: Part, registry: Registry | None) -> Codec:

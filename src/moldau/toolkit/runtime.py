@@ -22,6 +22,7 @@ from moldau.toolkit import letters
 from moldau.toolkit.batching import run_batch
 from moldau.toolkit.errors import RegistryAway, SchemaMissing, SendFailed
 from moldau.toolkit.handling import Dispatch, arguments
+from moldau.toolkit.lanes import Lane
 from moldau.toolkit.message import Message, headers_of
 from moldau.toolkit.policy import BreakerState
 from moldau.toolkit.scheduler import Entry, Scheduler
@@ -37,17 +38,6 @@ log = logging.getLogger("moldau.toolkit")
 
 _SLICE_S = 0.01  # a worker lets others have the loop after this long
 _LOOK_EVERY = 32
-
-
-class Lane:
-    """A scheduler and what it is for: the handler's topics (level None), or one of its retry topics."""
-
-    __slots__ = ("batch_since_ms", "level", "scheduler")
-
-    def __init__(self, scheduler: Scheduler, level: int | None) -> None:
-        self.scheduler = scheduler
-        self.level = level
-        self.batch_since_ms: float | None = None
 
 
 class Worker:

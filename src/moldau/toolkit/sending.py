@@ -27,13 +27,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
 from moldau.toolkit import letters
-from moldau.toolkit.codecs import Codec, codec_for, codec_of_value
+from moldau.toolkit.codec import Codec
+from moldau.toolkit.codecs import codec_for, codec_of_value
 from moldau.toolkit.errors import SendFailed, SetupError
 from moldau.toolkit.partitioners import PARTITION_BY_CLIENT, Partitioner, client_setting, make_partitioner
 
 if TYPE_CHECKING:
     from moldau.toolkit.registry import Registry
-    from moldau.toolkit.spool import Spool
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -76,6 +76,24 @@ class Receipt:
     offset: int
     timestamp_ms: int
     is_spooled: bool = False
+
+
+class KeepsForLater(Protocol):
+    """Where records wait that the cluster does not take now: `moldau.toolkit.Spool`."""
+
+    def open(self, producer: Producer) -> None:
+        """Called by the producer. What an earlier run left is sent first."""
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Whether the record waits here; otherwise it is sent directly, and may come back through `rescues`."""
+
+    def rescues(self, delivery: Delivery) -> bool:
+        """A direct send failed: keep it, in its place. False if there is no room, which the sender is told."""
+
+    def ended(self, delivery: Delivery) -> None:
+        """A direct send ended otherwise."""
+
+    def close(self) -> None: ...
 
 
 class ProducerInterceptor(Protocol):
@@ -202,7 +220,7 @@ class Producer:
         partitioner: str | Partitioner = "murmur2",
         interceptors: Sequence[Any] = (),
         registry: Registry | None = None,
-        spool: Spool | None = None,
+        spool: KeepsForLater | None = None,
         ids: bool = True,
         max_block_ms: int = 60_000,
     ) -> None:

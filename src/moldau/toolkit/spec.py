@@ -6,27 +6,48 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from moldau.toolkit.errors import SetupError
 from moldau.toolkit.handling import Function
 from moldau.toolkit.message import Message
 from moldau.toolkit.policy import Batch, Breaker, CommitMode, Retry
-from moldau.toolkit.scheduler import Limits, Order
+from moldau.toolkit.scheduler import Limits, Order, Where
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
+    from moldau.toolkit.durations import Duration
     from moldau.toolkit.positions import Start
 
+F = TypeVar("F", bound=Callable[..., Any])
 CallNext = Callable[[], Awaitable[Any]]
 Around = Callable[[Message, CallNext], Awaitable[Any]]
 """Wraps every call of a handler: `async def around(message, call): return await call()`."""
 
 
+class Reading(Protocol):
+    """A consumer group of an app."""
+
+    @property
+    def name(self) -> str: ...
+
+    def take_again(self, where: Where, generation: int) -> None: ...
+
+
+class Home(Protocol):
+    """The app of a handler, as far as a `Once` may touch it."""
+
+    @property
+    def groups(self) -> Sequence[Reading]: ...
+
+    def on_start(self, call: F) -> F: ...
+    def on_stop(self, call: F) -> F: ...
+    def every(self, period: Duration) -> Callable[[F], F]: ...
+
+
 class Once(Protocol):
     """The innermost wrapper of a handler's call: the place of a transaction (`moldau.toolkit.db` has some)."""
 
-    def attach(self, app: App, spec: HandlerSpec, function: Function) -> None:
+    def attach(self, app: Home, spec: HandlerSpec, function: Function) -> None:
         """A handler was declared with it; what makes no sense is said now."""
 
     def provides(self, hint: Any, *, is_async: bool, name: str) -> Callable[[Message], Any] | None:

@@ -19,12 +19,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.toolkit.errors import SetupError, SpoolFull
-
-if TYPE_CHECKING:
-    from moldau.toolkit.sending import Delivery, Producer, Record
+from moldau.toolkit.sending import Delivery, Producer, Receipt, Record
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -145,7 +143,6 @@ class Spool:
         self.bytes += size
 
     def _finish(self, delivery: Delivery) -> None:
-        from moldau.toolkit.sending import Receipt
 
         self._producer.finish(delivery, Receipt(delivery.record.topic, -1, -1, -1, is_spooled=True), None)
 
@@ -218,7 +215,6 @@ class Spool:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    from moldau.toolkit.sending import Record
 
     _, topic, partition, timestamp_ms, key, value, headers, _ = row
     pairs = [(name, bytes.fromhex(data) if data is not None else None) for name, data in json.loads(headers)]

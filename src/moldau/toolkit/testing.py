@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from moldau.toolkit import letters
-from moldau.toolkit.codecs import Codec, codec_for
+from moldau.toolkit.codec import Codec
+from moldau.toolkit.codecs import codec_for
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError
 from moldau.toolkit.message import headers_of

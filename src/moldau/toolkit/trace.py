@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.toolkit import letters
 from moldau.toolkit.errors import SendFailed, ToolkitError
@@ -21,9 +21,21 @@ from moldau.toolkit.partitioners import by_key
 from moldau.toolkit.sending import Receipt, Record
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
     from moldau.toolkit.message import Message
+    from moldau.toolkit.sending import Producer
     from moldau.toolkit.spec import CallNext
+    from moldau.toolkit.timekeeping import Time
+
+    class Traced(Protocol):
+        """The app, as far as its tracer may touch it."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def time(self) -> Time: ...
+        @property
+        def producer(self) -> Producer: ...
+
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -33,7 +45,7 @@ TRACE_TOPIC = "moldau-trace"
 class Tracer:
     """Notes what one app does; a producer interceptor, and told by handlers."""
 
-    def __init__(self, app: App, topic: str) -> None:
+    def __init__(self, app: Traced, topic: str) -> None:
         self._app = app
         self._topic = topic
         self._who = f"{socket.gethostname()}:{os.getpid()}"

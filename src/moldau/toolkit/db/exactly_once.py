@@ -51,8 +51,7 @@ from moldau.toolkit.positions import Start
 from moldau.toolkit.scheduler import Where
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
-    from moldau.toolkit.spec import HandlerSpec
+    from moldau.toolkit.spec import HandlerSpec, Home
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -94,14 +93,14 @@ class ExactlyOnce:
         )
         self._create = create
         self._group = ""
-        self._app: App | None = None
+        self._app: Home | None = None
         self._epochs: dict[Where, tuple[int, int]] = {}  # the generation of the app's assignment, and our epoch
         self._asked: dict[Where, float] = {}
         self._transactions = Transactions(self.database, self._enter, self._leave, on_step)
 
     # Asked by the app.
 
-    def attach(self, app: App, spec: HandlerSpec, function: Function) -> None:
+    def attach(self, app: Home, spec: HandlerSpec, function: Function) -> None:
         """A handler is declared with it."""
         check(self.database, spec, function, "ExactlyOnce")
         if spec.options.order != "partition":
@@ -151,7 +150,7 @@ class ExactlyOnce:
         if now - self._asked.get(where, -_AGAIN_S) >= _AGAIN_S:
             self._asked[where] = now
             for group in self._app.groups:
-                if group.settings.name == self._group:
+                if group.name == self._group:
                     group.take_again(where, message.generation)
 
     # Taking over.

@@ -31,8 +31,7 @@ from moldau.toolkit.handling import FromHeader, FromKey, Function
 from moldau.toolkit.message import Message
 
 if TYPE_CHECKING:
-    from moldau.toolkit.app import App
-    from moldau.toolkit.spec import HandlerSpec
+    from moldau.toolkit.spec import HandlerSpec, Home
 
 log = logging.getLogger("moldau.toolkit")
 
@@ -78,13 +77,13 @@ class Store:
         self._create = create
         self._clean_step = clean_step
         self._group = ""
-        self._app: App | None = None
+        self._app: Home | None = None
         self._transactions = Transactions(self.database, self._enter, self._leave, on_step)
         self._insert = insert_or_ignore(self.table, self.database.dialect)
 
     # Asked by the app.
 
-    def attach(self, app: App, spec: HandlerSpec, function: Function) -> None:
+    def attach(self, app: Home, spec: HandlerSpec, function: Function) -> None:
         """A handler is declared with this store."""
         check(self.database, spec, function, "Store")
         if self._app not in (None, app) or self._group not in ("", spec.group):

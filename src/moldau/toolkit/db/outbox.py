@@ -42,7 +42,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from moldau.toolkit import letters
-from moldau.toolkit.codecs import Codec, Part, codec_for, codec_of_value
+from moldau.toolkit.codec import Codec, Part
+from moldau.toolkit.codecs import codec_for, codec_of_value
 from moldau.toolkit.db.clock import now_ms
 from moldau.toolkit.db.database import Database
 from moldau.toolkit.errors import SetupError, WrongType
