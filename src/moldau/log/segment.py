@@ -372,10 +372,20 @@ class Segment:
                 if length < _MIN_LENGTH or delta < 0:
                     raise CorruptRecord(f"{self.path(LOG_SUFFIX)} holds no batch at position {position + at}")
                 if base_offset + delta >= offset:
+                    if LOG_OVERHEAD_BYTES + length > size - position - at:
+                        raise self._leads_out(position + at)
                     return BatchPlace(position + at, LOG_OVERHEAD_BYTES + length, base_offset)
                 at += LOG_OVERHEAD_BYTES + length
             position += at
+        if position > size:
+            raise self._leads_out(position)
         return None
+
+    def _leads_out(self, position: int) -> CorruptRecord:
+        """A length that leads out of the file is damage; what follows such a batch must not be passed over."""
+        return CorruptRecord(
+            f"{self.path(LOG_SUFFIX)}: a batch at or before position {position} is longer than the file"
+        )
 
     def _check_start(self, position: int, offset: int, base_offset: int, length: int, magic: int) -> None:
         """Whether the index led to a batch, and not past the one looked for."""
@@ -429,6 +439,8 @@ class Segment:
                     header = read_header(chunk, at)
                 except CorruptBatch as error:
                     raise CorruptRecord(f"{self.path(LOG_SUFFIX)}, position {position + at}: {error}") from error
+                if header.size_bytes > size - position - at:
+                    raise self._leads_out(position + at)
                 yield position + at, header
                 at += header.size_bytes
             position += at
