@@ -60,6 +60,7 @@ _CLUSTER = {
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": str(TIMEOUT_MS),
     "replica.fetch.wait.max.ms": "500",
+    "metadata.max.idle.interval.ms": "2000",
     "replica.fetch.backoff.ms": "200",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
