@@ -56,7 +56,8 @@ def looks_at_produce(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     refused = [each for each in topics if not may_see_some(each[0])]
     request = ProduceFrame(None, 1, 1_000, cast("Any", topics))
     Name.looks = 0
-    produce._take_rest(cast("Any", None), cast("Any", None), request, cast("Any", refused), None)
+    split = produce._split(request, cast("Any", refused))
+    produce._take_rest(cast("Any", None), cast("Any", None), split, None)
     ((_, _, whole, errors, _),) = taken
     assert len(whole.topics) == count
     assert {each.error for each in errors.values()} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from moldau.broker.coordinators import groups, shards
+from moldau.broker.requests.handlers import produce
 from moldau.groups import GroupShard
 from moldau.testing import Broker
 from moldau.timers.turns import Turns
 from moldau.wire import ErrorCode, Message
 from moldau.wire import messages as m
+from moldau.wire.produce import ProduceFrame
 from tests.broker.requests.handlers.conftest import on_loop
 from tests.broker.requests.handlers.test_coordinated_requests import Transactional
 from tests.broker.requests.handlers.wire_client import WireClient
@@ -371,3 +375,45 @@ def test_records_of_a_partition_named_often_are_deleted_once(client: WireClient)
     (told,) = client.ask(kind([kind.DeleteRecordsTopic(topic, places)], 10_000)).topics
     assert {each.error_code for each in told.partitions} == {NONE}
     assert told.partitions[-1].low_watermark == 2
+
+
+def test_a_long_produce_with_senseless_acks_is_refused_by_a_thread(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    original = produce._all_refused
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return original(*args)
+
+    monkeypatch.setattr(produce, "_all_refused", noted)
+    kind = m.ProduceRequest
+
+    def codes(count: int) -> list[int]:
+        entries = [kind.PartitionProduceData(number, None) for number in range(count)]
+        answer = client.ask(kind(None, 7, 1_000, [kind.TopicProduceData(name="none", partition_data=entries)]), 9)
+        return [each.error_code for each in answer.responses[0].partition_responses]
+
+    assert codes(3) == [ErrorCode.INVALID_REQUIRED_ACKS] * 3
+    assert codes(6_000) == [ErrorCode.INVALID_REQUIRED_ACKS] * 6_000
+    loop_thread, other_thread = threads
+    assert loop_thread != other_thread
+
+
+def test_whether_very_many_topics_may_be_written_is_asked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied: list[str] = []
+
+    class NoneWritable(dict[str, bool]):
+        def __missing__(self, _: str) -> bool:
+            return False
+
+        def name_of(self, topic: str) -> str:
+            return topic
+
+    monkeypatch.setattr(produce, "topic_access", lambda *_: SimpleNamespace(writable=NoneWritable()))
+    broker: Any = SimpleNamespace(authorizer=True, denied=lambda *args: denied.append(args[-1]))
+    call: Any = SimpleNamespace(session=None)
+    request = ProduceFrame(None, 1, 1_000, [(f"none-{number}", [(0, None)]) for number in range(MANY)])
+    assert sum(1 for _ in produce._unwritable(broker, call, request)) >= MANY // 200
+    assert len(denied) == MANY

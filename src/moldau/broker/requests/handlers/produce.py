@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may
+from moldau.broker.requests.threads import in_thread
 from moldau.broker.requests.topic_access import topic_access
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
@@ -23,7 +24,7 @@ from moldau.log.errors import CorruptRecord, LogError, NotOneBatch, RecordListTo
 from moldau.log.origin import AppendOrigin
 from moldau.log.validation import CheckedBatch, check_at_leisure, takes_long
 from moldau.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
-from moldau.timers.turns import let_go
+from moldau.timers.turns import Slices, at_once, let_go
 from moldau.wire import ErrorCode, MalformedFrame
 from moldau.wire.produce import (
     ManyPartitions,
@@ -112,7 +113,9 @@ async def _take_at_length(broker: Needs, call: Call, frame: bytearray, position:
             if at % _MADE_PER_SLICE == 0:
                 await broker.turns.next_turn()
             broker.replicas.get(topic, index)
-    _take(broker, call, request, is_transactional=is_transactional, own_bytes=len(frame))
+    refused = await broker.in_turns(_unwritable(broker, call, request))
+    split = await in_thread(broker, partial(_split, request, refused)) if refused else None
+    _take(broker, call, request, is_transactional=is_transactional, own_bytes=len(frame), split=split)
 
 
 def _read_at_length(frame: memoryview, position: int, version: int) -> tuple[ProduceFrame, bool]:
@@ -127,28 +130,28 @@ def _take(
     *,
     is_transactional: bool | None = None,
     own_bytes: int | None = None,
+    split: _Split | None = None,
 ) -> None:
-    """`is_transactional`: somebody has looked. `own_bytes`: the batches are in memory of our own, of this size; None:
-    in the network room's."""
+    """`own_bytes`: the batches are in memory of our own, of this size, and somebody has looked whether they are
+    transactional and which may not be written (`split`: some); None: in the network room's."""
     acks = request.acks
     if acks not in (_ACKS_ALL, 0, 1):
-        _answer_all(call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
+        _answer_all(broker, call, request.topics, ErrorCode.INVALID_REQUIRED_ACKS, acks)
         return
     if request.transactional_id is None or broker.authorizer is not None:
         if is_transactional is None:
             is_transactional = _is_transactional(request)
         if is_transactional and not _may_write_as(broker, call, request.transactional_id):
-            _answer_all(call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
+            _answer_all(broker, call, request.topics, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, acks)
             return
-    refused: Topics = []
-    if broker.authorizer is not None:
+    if own_bytes is None and broker.authorizer is not None:
         writable = topic_access(broker, broker.authorizer, call.session).writable
         for each in request.topics:
             if not writable[each[0]]:
-                refused.append(each)
-                broker.denied(call, Operation.WRITE, TOPIC, writable.name_of(each[0]) or "")
-    if refused:
-        _take_rest(broker, call, request, refused, own_bytes)
+                split = _split(request, at_once(_unwritable(broker, call, request)))
+                break
+    if split is not None:
+        _take_rest(broker, call, split, own_bytes)
     elif request.transactional_id is None:
         _append(broker, call, request, _NOTHING_VERIFIED, own_bytes)
     else:
@@ -163,23 +166,50 @@ def _may_write_as(broker: Needs, call: Call, transactional_id: str | None) -> bo
     return may(broker, call, Operation.WRITE, TRANSACTIONAL_ID)(transactional_id)
 
 
-def _take_rest(broker: Needs, call: Call, request: ProduceFrame, refused: Topics, own_bytes: int | None) -> None:
-    """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
-    unwritable = {topic for topic, _ in refused}
-    request = request._replace(topics=[each for each in request.topics if each[0] not in unwritable])
-    from moldau.broker.coordinators.txn_verification import Verified, verify_produce
+def _unwritable(broker: Needs, call: Call, request: ProduceFrame) -> Slices[Topics]:
+    """What the client may not write to."""
+    refused: Topics = []
+    if broker.authorizer is None:
+        return refused
+    writable = topic_access(broker, broker.authorizer, call.session).writable
+    for number, each in enumerate(request.topics, 1):
+        if not writable[each[0]]:
+            refused.append(each)
+            broker.denied(call, Operation.WRITE, TOPIC, writable.name_of(each[0]) or "")
+        if number % _PARTITIONS_PER_SLICE == 0:
+            yield
+    return refused
 
+
+class _Split(NamedTuple):
+    """A request of which some is refused."""
+
+    allowed: ProduceFrame
+    refused: Topics
+    errors: dict[Key, Verified]
+
+
+def _split(request: ProduceFrame, refused: Topics) -> _Split:
+    from moldau.broker.coordinators.txn_verification import Verified
+
+    unwritable = {topic for topic, _ in refused}
+    allowed = request._replace(topics=[each for each in request.topics if each[0] not in unwritable])
     error = Verified(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    errors = {(topic, index): error for topic, partitions in refused for index, _ in partitions}
+    return _Split(allowed, refused, {(topic, index): error for topic, partitions in refused for index, _ in partitions})
+
+
+def _take_rest(broker: Needs, call: Call, split: _Split, own_bytes: int | None) -> None:
+    """Append what is allowed. Of what is refused no coordinator hears: it would join the transaction."""
+    from moldau.broker.coordinators.txn_verification import verify_produce
 
     def append(checked: ProduceFrame, verified: Mapping[Key, Verified], own_bytes: int | None) -> None:
-        whole = checked._replace(topics=checked.topics + refused)
-        _append(broker, call, whole, {**verified, **errors}, own_bytes)
+        whole = checked._replace(topics=checked.topics + split.refused)
+        _append(broker, call, whole, {**verified, **split.errors}, own_bytes)
 
-    if request.transactional_id is None:
-        append(request, _NOTHING_VERIFIED, own_bytes)
+    if split.allowed.transactional_id is None:
+        append(split.allowed, _NOTHING_VERIFIED, own_bytes)
     else:
-        verify_produce(broker, call, request, append, own_bytes=own_bytes)
+        verify_produce(broker, call, split.allowed, append, own_bytes=own_bytes)
 
 
 def _is_transactional(request: ProduceFrame) -> bool:
@@ -466,12 +496,20 @@ async def _respond_at_length(broker: Needs, call: Call, outcomes: Outcomes) -> N
     await broker.in_turns(let_go(*(of_topic for _, of_topic in outcomes), outcomes))
 
 
-def _answer_all(call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
+def _answer_all(broker: Needs, call: Call, topics: Topics, code: ErrorCode, acks: int) -> None:
     call.failed(code)
     if acks == 0:
         call.slot.close(f"a Produce with acks=0 failed with {code.name}; closing is the only way to tell")
-        return
-    outcomes: Outcomes = [
-        (topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics
-    ]
-    call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.throttle())])
+    elif sum(len(partitions) for _, partitions in topics) > _READ_AT_ONCE_MAX:
+        broker.go_on(call, _refuse_at_length(broker, call, topics, code))
+    else:
+        outcomes = _all_refused(topics, code)
+        call.respond_payload([encode_produce_response(call.version, outcomes, throttle_time_ms=call.throttle())])
+
+
+async def _refuse_at_length(broker: Needs, call: Call, topics: Topics, code: ErrorCode) -> None:
+    await _respond_at_length(broker, call, await in_thread(broker, partial(_all_refused, topics, code)))
+
+
+def _all_refused(topics: Topics, code: ErrorCode) -> Outcomes:
+    return [(topic, [ProduceOutcome(index, code) for index, _ in partitions]) for topic, partitions in topics]
