@@ -1,7 +1,7 @@
 """How often each API is asked, how long its answers take and where that time goes, and which errors they carry.
 
 Reading a clock twice costs more than counting, and a Produce costs little more than that. So of the requests that are
-read by hand (Produce and Fetch), and answered at once, one in thirty-two is measured and counts for all of them; those
+read by hand (Produce and Fetch), and answered at once, one in 128 is measured and counts for all of them; those
 that wait for something are all measured, as is every request of another API. The counts of requests are exact.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moldau.wire.schema import StructSpec
 
 _log = logging.getLogger(__name__)
-SAMPLED_MASK = 31
+SAMPLED_MASK = 127
 _LOOKED_AT_MAX = 1_000  # elements of one list of an answer, when its errors are counted
 # Whoever asks these waits for others, who may take their time: only what the node itself does is slow or not.
 _WAITS_FOR_OTHERS = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
