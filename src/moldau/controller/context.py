@@ -78,8 +78,8 @@ def _free(_partitions: int) -> None:
 
 
 class Rehearsal(Protocol):
-    """The quota as it is now, for a command that is decided elsewhere and may have to be decided again: nothing is
-    charged before it is clear that it counts."""
+    """The quota as it is now, for one decision, which may have to be made again: nothing is charged before it is clear
+    that it counts."""
 
     def charge(self, partitions: int) -> None:
         """As `ControllerContext.charge_partitions`; on any thread."""
@@ -117,8 +117,9 @@ class ControllerContext:
     kraft_version: int = 1
     # Whether the caller may see the configs of the topic it creates.
     may_describe_configs: Callable[[str], bool] = _everything
-    # Charges the controller mutation quota with so many partitions; ApiError THROTTLING_QUOTA_EXCEEDED when used up.
+    # Counts so many partitions against the quota for changes; ApiError THROTTLING_QUOTA_EXCEEDED when it is used up.
     charge_partitions: Callable[[int], None] = _free
+    # For whoever carries the decision out: what to give it as `charge_partitions`, and to pay when it counts.
     rehearse_charges: Callable[[], Rehearsal] = _Free
 
 

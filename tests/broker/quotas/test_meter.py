@@ -1,14 +1,12 @@
 """One request and its quotas."""
 
-from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from moldau.broker.quotas.clients import Client, ClientQuotas
-from moldau.broker.quotas.meter import Meter
+from moldau.broker.quotas.meter import Meter, RehearsedCharges
 from moldau.broker.quotas.rates import Windows
 from moldau.controller.errors import ApiError
 from moldau.security.principal import Principal
@@ -38,42 +36,39 @@ def test_silence_is_never_longer_than_an_answer_can_say(limit: float) -> None:
     quotas.follow({(("user", "ann"),): {"producer_byte_rate": limit, "controller_mutation_rate": limit}})
     meter, call, mutes = metered(quotas)
     meter.produced(call, 100_000_000)
-    meter.charge(call, 100_000_000, is_strict=False)
+    charges = meter.rehearse(call, is_strict=False)
+    charges.charge(100_000_000)
+    charges.pay()
     answer = SimpleNamespace(throttle_time_ms=0)
     assert meter.throttle(call, answer) == answer.throttle_time_ms == INT_MAX
     assert mutes[-1] <= 1_000.0 + INT_MAX
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
-def test_what_is_rehearsed_and_paid_is_what_would_have_been_charged(is_strict: bool) -> None:
-    """A command that a thread decides, maybe twice, costs what it costs when it is decided at once."""
+def test_a_command_is_paid_once_and_costs_nothing_before(is_strict: bool) -> None:
+    """It may be decided twice. Beyond the quota, the strict are told, and the others are silenced for longer."""
 
-    def tried(charge: Callable[[int], None]) -> list[ErrorCode]:
+    def tried(rehearsal: RehearsedCharges) -> list[ErrorCode]:
         taken = []
         for partitions in (5, 10, 1, 1):  # 11 may come at once
             try:
-                charge(partitions)
+                rehearsal.charge(partitions)
             except ApiError as error:
                 taken.append(error.code)
             else:
                 taken.append(ErrorCode.NONE)
         return taken
 
-    found = []
-    for is_rehearsed in (False, True):
-        quotas = ClientQuotas(Windows(), Windows())
-        quotas.follow({(("user", "ann"),): {"controller_mutation_rate": 1}})
-        meter, call, mutes = metered(quotas)
-        if is_rehearsed:
-            given_up = meter.rehearse(call, is_strict=is_strict)
-            tried(given_up.charge)
-            assert not mutes, "nothing counts before it is paid"
-            rehearsal = meter.rehearse(call, is_strict=is_strict)
-            taken = tried(rehearsal.charge)
-            rehearsal.pay()
-        else:
-            taken = tried(partial(meter.charge, call, is_strict=is_strict))
-        found.append((taken, quotas.mutation_wait_ms(ANN, 1_000.0), mutes[-1]))
-    assert found[0] == found[1]
-    taken_of_two = [ErrorCode.NONE] * 2 + [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
-    assert found[0][0] == (taken_of_two if is_strict else [ErrorCode.NONE] * 4)
+    quotas = ClientQuotas(Windows(), Windows())
+    quotas.follow({(("user", "ann"),): {"controller_mutation_rate": 1}})
+    meter, call, mutes = metered(quotas)
+    tried(meter.rehearse(call, is_strict=is_strict))
+    assert not mutes
+    assert quotas.mutation_wait_ms(ANN, 1_000.0) == 0
+    rehearsal = meter.rehearse(call, is_strict=is_strict)
+    refused = ErrorCode.THROTTLING_QUOTA_EXCEEDED if is_strict else ErrorCode.NONE
+    assert tried(rehearsal) == [ErrorCode.NONE, ErrorCode.NONE, refused, refused]
+    rehearsal.pay()
+    charged = 15 if is_strict else 17
+    assert quotas.mutation_wait_ms(ANN, 1_000.0) == pytest.approx((charged - 11) * 1_000)
+    assert mutes[-1] == pytest.approx(1_000 + (charged - 11) * 1_000)

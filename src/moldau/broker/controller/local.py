@@ -143,10 +143,12 @@ class LocalController:
                 if not self.is_active:
                     raise NotController
                 asked = replace(asked, next_offset=self._log.next_offset)
-            result = command(self._log.latest, request, asked)
+            charges = asked.rehearse_charges()
+            result = command(self._log.latest, request, replace(asked, charge_partitions=charges.charge))
             check_records(request, result.records)
             # Without records the answer rests on what it read, which the next controller may not have.
             pending = self._log.append(result.records) if result.records else self._log.commit_pending()
+            charges.pay()
         if result.refusal is not None:
             _log.info("refused %s: %s", type(request).__name__, result.refusal)
         self.sessions.update(result.sessions)

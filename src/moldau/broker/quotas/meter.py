@@ -63,22 +63,9 @@ class Meter:
         self._silence(call, self._quotas.fetched(self._client, size_bytes, now_ms), now_ms)
         return self.throttle(call)
 
-    def charge(self, call: Call, partitions: int, *, is_strict: bool) -> None:
-        """So many partitions are to be made or deleted. Strict: ApiError if the client had too many already."""
-        now_ms = self._clock.monotonic_ms()
-        if not is_strict:
-            self._quotas.mutated(self._client, partitions, now_ms)
-            self._silence(call, self._quotas.mutation_wait_ms(self._client, now_ms), now_ms)
-            return
-        waits_ms = self._quotas.mutation_wait_ms(self._client, now_ms)
-        if waits_ms > 0:
-            self._silence(call, waits_ms, now_ms)
-            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            raise ApiError(code, code.meaning)
-        self._quotas.mutated(self._client, partitions, now_ms)
-
     def rehearse(self, call: Call, *, is_strict: bool) -> RehearsedCharges:
-        """The same, to be decided on a thread, maybe several times, and paid once."""
+        """For a command that makes or deletes partitions: it may be decided several times, on any thread, and is paid
+        once. Strict: ApiError if the client had too many already."""
         left = self._quotas.mutations_left(self._client, self._clock.monotonic_ms())
         return RehearsedCharges(left, partial(self._pay, call), is_strict=is_strict)
 
@@ -108,7 +95,7 @@ class Meter:
 
 
 class RehearsedCharges:
-    """What `Meter.charge` would do to a client with so much left. Nothing outside of this changes until `pay`."""
+    """Of a client with so much left. Nothing outside of this changes until `pay`."""
 
     __slots__ = ("_charged", "_is_refused", "_is_strict", "_left", "_pay")
 

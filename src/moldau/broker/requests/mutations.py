@@ -21,9 +21,4 @@ def charged_context(broker: HasController, call: Call, strict_since: int) -> Con
     context = broker.controller.context()
     if call.meter is None:
         return context
-    is_strict = call.version >= strict_since
-    return replace(
-        context,
-        charge_partitions=partial(call.meter.charge, call, is_strict=is_strict),
-        rehearse_charges=partial(call.meter.rehearse, call, is_strict=is_strict),
-    )
+    return replace(context, rehearse_charges=partial(call.meter.rehearse, call, is_strict=call.version >= strict_since))
