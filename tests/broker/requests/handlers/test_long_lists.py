@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from moldau.broker.coordinators import groups, shards
-from moldau.broker.requests.handlers import produce
+from moldau.broker.requests.handlers import describe_configs, produce
 from moldau.groups import GroupShard
 from moldau.testing import Broker
 from moldau.timers.turns import Turns
@@ -417,3 +417,25 @@ def test_whether_very_many_topics_may_be_written_is_asked_in_slices(monkeypatch:
     request = ProduceFrame(None, 1, 1_000, [(f"none-{number}", [(0, None)]) for number in range(MANY)])
     assert sum(1 for _ in produce._unwritable(broker, call, request)) >= MANY // 200
     assert len(denied) == MANY
+
+
+def test_settings_told_often_are_made_once_and_are_bounded(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    original = describe_configs._describe
+
+    def noted(broker: Any, resource_type: int, name: str, keys: Any) -> Any:
+        described.append(name)
+        return original(broker, resource_type, name, keys)
+
+    monkeypatch.setattr(describe_configs, "_describe", noted)
+    topic, kind = client.new_topic(), m.DescribeConfigsRequest
+    request = kind([kind.DescribeConfigsResource(2, topic, None)] * 100)
+    results = client.ask(request).results
+    assert [each.error_code for each in results] == [NONE] * 100
+    assert {len(each.configs) for each in results} == {len(results[0].configs)} != {0}
+    assert described == [topic]
+    monkeypatch.setattr(
+        describe_configs, "_ANSWER_BYTES_MAX", 50 * sum(map(describe_configs._size, results[0].configs))
+    )
+    codes = [each.error_code for each in client.ask(request).results]
+    assert codes == [NONE] * 50 + [ErrorCode.INVALID_REQUEST] * 50

@@ -2,7 +2,7 @@
 
 Every setting with its value, where that comes from, whether it can be changed, and (from version 3 on) its type; on
 demand with synonyms and documentation. A broker describes itself, or with an empty name what is set for all of them.
-Values of passwords are left out.
+Values of passwords are left out. An answer has at most 256 MiB of settings; what is beyond is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -43,9 +43,13 @@ if TYPE_CHECKING:
 
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
 Resource = m.DescribeConfigsRequest.DescribeConfigsResource
+Setting = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 _LOOKED_AT = 10_000
 _PER_SLICE = 200  # settings
 _FEW_KEYS = 10
+_ANSWER_BYTES_MAX = 256 << 20
+_OVERHEAD_BYTES = 10
+_REMEMBERED_MAX = 10_000
 _TYPES = frozenset(
     {
         ResourceType.TOPIC,
@@ -67,6 +71,7 @@ def handle(broker: Needs, call: Call, request: m.DescribeConfigsRequest) -> Slic
         if len(part) == _LOOKED_AT:
             yield
     left = _PER_SLICE
+    told = _Told(broker, request)
     for resource in request.resources:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         left -= 1
@@ -80,17 +85,57 @@ def handle(broker: Needs, call: Call, request: m.DescribeConfigsRequest) -> Slic
         else:
             response.results.append(result)
             try:
-                entries = _describe(broker, resource.resource_type, resource.resource_name, _keys(resource))
+                result.configs = told.of(resource)
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message
-            else:
-                result.configs = [_to_wire(entry, request) for entry in entries]
-                left -= len(entries)
+            left -= len(result.configs)
         if left <= 0:
             left = _PER_SLICE
             yield
     response.results += refused
     return response
+
+
+class _Told:
+    """The settings of an answer. What is the same is there once, however often it is told, and all together are
+    bounded: a name in a request is a few bytes, and the settings of what it names are tens of thousands."""
+
+    def __init__(self, broker: Needs, request: m.DescribeConfigsRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._left_bytes = _ANSWER_BYTES_MAX
+        self._whole: dict[tuple[int, str], list[Setting]] = {}
+        self._settings: dict[ConfigEntry, Setting] = {}
+
+    def of(self, resource: Resource) -> list[Setting]:
+        """ApiError if it cannot be told."""
+        key = resource.resource_type, resource.resource_name
+        found = self._whole.get(key) if resource.configuration_keys is None else None
+        if found is None:
+            found = [self._setting(entry) for entry in _describe(self._broker, *key, _keys(resource))]
+            if resource.configuration_keys is None:
+                self._whole[key] = found
+        self._left_bytes -= sum(map(_size, found))
+        if self._left_bytes < 0:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "The answer would be too large: ask for fewer resources at a time."
+            )
+        return found
+
+    def _setting(self, entry: ConfigEntry) -> Setting:
+        setting = self._settings.get(entry)
+        if setting is None:
+            if len(self._settings) >= _REMEMBERED_MAX:
+                self._settings.clear()
+            setting = self._settings[entry] = _to_wire(entry, self._request)
+        return setting
+
+
+def _size(setting: Setting) -> int:
+    """About how many bytes it takes to say it."""
+    synonyms = sum(_OVERHEAD_BYTES + len(each.name) + len(each.value or "") for each in setting.synonyms)
+    own = len(setting.name) + len(setting.value or "") + len(setting.documentation or "")
+    return _OVERHEAD_BYTES + own + synonyms
 
 
 def _keys(resource: Resource) -> Collection[str] | None:
@@ -147,11 +192,9 @@ def _logger_entry(name: str, level: str) -> ConfigEntry:
     return ConfigEntry(name, level, source, False, False, (), ConfigType.UNKNOWN, None)
 
 
-def _to_wire(
-    entry: ConfigEntry, request: m.DescribeConfigsRequest
-) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
+def _to_wire(entry: ConfigEntry, request: m.DescribeConfigsRequest) -> Setting:
     synonyms = entry.synonyms if request.include_synonyms else ()
-    return m.DescribeConfigsResponse.DescribeConfigsResourceResult(
+    return Setting(
         entry.name,
         entry.value,
         entry.read_only,
