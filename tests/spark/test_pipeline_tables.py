@@ -2,11 +2,12 @@
 
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from moldau.spark.pipelines import database_sink, tables
+from moldau.spark.pipelines.iceberg_compaction import compact_iceberg
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +67,54 @@ def test_iceberg_counts_each_batch_of_a_query_once_and_gains_columns(spark: "Spa
     assert {row["at"] for row in found} == {NOON}
     assert tables.append_to_iceberg(rows.limit(1), catalog, "a.b", app_id="q", batch_id=2, overwrite=True) == 1
     assert catalog.load_table("a.b").scan().to_arrow().num_rows == 1
+    catalog.close()
+
+
+def test_iceberg_is_partitioned_and_its_small_files_are_joined(spark: "SparkSession", tmp_path: Path) -> None:
+    """Read by pyiceberg, and by DuckDB from the files that the table names."""
+    import duckdb
+
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    by: dict[str, Any] = {"app_id": "q", "partition_by": ("day", "shop")}
+    schema = "id long, day date, shop string, at timestamp, _extra map<string,string>"
+    days = [datetime.date(2026, 11, 14), datetime.date(2026, 11, 15), None]
+    for number in range(4):
+        extra = {"colour": "red"} if number == 2 else {}  # the third batch brings a column
+        rows = [(number * 6 + n, days[n % 3], ("a b", "c=d/e")[n % 2], NOON, extra) for n in range(6)]
+        frame = spark.createDataFrame(rows, schema).coalesce(1)
+        assert tables.append_to_iceberg(frame, catalog, "a.b", batch_id=number, **by) == 6
+        assert tables.append_to_iceberg(frame, catalog, "a.b", batch_id=number, **by) is None
+
+    def read() -> tuple[int, list[tuple[Any, ...]]]:
+        table = catalog.load_table("a.b")
+        scan = table.scan()
+        files = [task.file.file_path.removeprefix("file://") for task in scan.plan_files()]
+        query = "SELECT id, day, shop, colour FROM read_parquet(?, union_by_name=true, hive_partitioning=false)"
+        found = sorted(duckdb.execute(query, [files]).fetchall())
+        told = scan.to_arrow().select(["id", "day", "shop", "colour"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in told) == found
+        return len(files), found
+
+    files, found = read()
+    assert files == 24
+    assert [row[0] for row in found] == list(range(24))
+    assert [row[3] for row in found] == [None] * 12 + ["red"] * 6 + [None] * 6
+    (task, *others) = catalog.load_table("a.b").scan("day = '2026-11-15' and shop = 'a b'").plan_files()
+    assert (len(others), task.file.partition[1]) == (3, "a b"), "others are not looked at"
+    offsets, notes = tables.iceberg_offsets(catalog.load_table("a.b")), catalog.load_table("a.b").properties
+    assert compact_iceberg(catalog, "a.b") == 24
+    assert read() == (6, found), "one file a partition, the same rows"
+    assert compact_iceberg(catalog, "a.b") == 0
+    table = catalog.load_table("a.b")
+    assert tables.iceberg_offsets(table) == offsets
+    assert table.properties == notes
+    assert tables.append_to_iceberg(frame, catalog, "a.b", batch_id=3, **by) is None, "the note survives"
+    assert tables.append_to_iceberg(frame, catalog, "a.b", batch_id=4, **by) == 6
+    assert len(read()[1]) == 30
+    with pytest.raises(tables.TableError, match="kept by day, shop, not by id"):
+        tables.append_to_iceberg(frame, catalog, "a.b", app_id="q", batch_id=5, partition_by=("id",))
+    with pytest.raises(tables.TableError, match="no column 'nobody' to partition"):
+        tables.append_to_iceberg(frame, catalog, "a.c", app_id="q", batch_id=0, partition_by=("nobody",))
     catalog.close()
 
 

@@ -39,6 +39,7 @@ _ROWS_PER_PARTITION_MIN = 50  # fewer make batches so small that librdkafka, whi
 _KEY_BYTES_MAX = 4_096
 _PAUSE_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
+_TRIES_UNSAID = 5  # a topic just made, or a leader that moves, is no outage
 _IGNORED = {
     "delivery.timeout.ms",
     "linger.ms",
@@ -311,6 +312,7 @@ class ColumnSender:
     def _settle(self) -> None:
         """Until everything under way is acknowledged: what failed and may succeed later is sent again."""
         waiting: Waiting | None = None
+        tries = 0
         while self._under_way:
             under_way, self._under_way = self._under_way, []
             # All answers are read before anything else is sent: a connection has one request at a time.
@@ -325,7 +327,9 @@ class ColumnSender:
                 waiting = Waiting(self._settings.patience_s)
             if waiting.is_over():
                 raise _not_written(again, f"{self._topic}-{again[0].partition}", error)
-            waiting.say(error)
+            if tries >= _TRIES_UNSAID:
+                waiting.say(error)
+            tries += 1
             time.sleep(_PAUSE_SECONDS)  # nobody is told when a broker is back, or a leader known
             try:
                 self._topics = self._cluster.topics([self._topic])

@@ -466,6 +466,8 @@ class IcebergSink:
     iceberg: str = text("namespace.table; made if it is not there")
     warehouse: str = text("folder of the tables")
     catalog: Mapping[str, str] = pairs("catalog settings, as pyiceberg has them; without, SQLite in the warehouse")
+    partition_by: tuple[str, ...] = words(_PARTITION_ABOUT)
+    compact_every: int = number("join small files every so many batches; 0 never", 0, 0)
     mode: str = choice("append new rows, or write the complete result each time", "append", "append", "complete")
     every: str = duration(_EVERY_ABOUT)
     name: str = text(_SINK_NAME_ABOUT)
@@ -484,8 +486,8 @@ class TableSink:
     catalog: Mapping[str, str] = pairs(
         "Iceberg catalog settings, as pyiceberg has them; without, SQLite in the warehouse"
     )
-    partition_by: tuple[str, ...] = words("columns to make folders by; Delta only")
-    compact_every: int = number("join small files of a Delta table every so many batches; 0 never", 20, 0)
+    partition_by: tuple[str, ...] = words(_PARTITION_ABOUT)
+    compact_every: int = number("join small files every so many batches; 0 never", 20, 0)
     options: Mapping[str, str] = pairs("storage options, as deltalake has them")
     mode: str = choice("rows are appended", "append", "append")
     every: str = duration(_EVERY_ABOUT, "1 minute")

@@ -216,9 +216,14 @@ def _table(pipeline: model.Pipeline, sink: model.TableSink, notes: Notes) -> Wri
     from moldau.spark.pipelines import tables
 
     if sink.format == "iceberg":
-        inner = _iceberg(
-            pipeline, model.IcebergSink(iceberg=sink.table, warehouse=sink.warehouse, catalog=sink.catalog), notes
+        iceberg = model.IcebergSink(
+            iceberg=sink.table,
+            warehouse=sink.warehouse,
+            catalog=sink.catalog,
+            partition_by=sink.partition_by,
+            compact_every=sink.compact_every,
         )
+        inner = _iceberg(pipeline, iceberg, notes)
     else:
         delta = model.DeltaSink(
             delta=sink.table,
@@ -258,19 +263,24 @@ def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, notes: Notes) -> Wri
 
 def _iceberg(pipeline: model.Pipeline, sink: model.IcebergSink, notes: Notes) -> WriteBatch:
     from moldau.spark.pipelines import tables
+    from moldau.spark.pipelines.iceberg_compaction import compact_iceberg
 
     warehouse, settings = _path(pipeline, sink.warehouse) if sink.warehouse else "", tuple(sink.catalog.items())
     _catalog(warehouse, settings)  # one that cannot be had is told before the query starts
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        tables.append_to_iceberg(
+        catalog = _catalog(warehouse, settings)
+        done = tables.append_to_iceberg(
             rows,
-            _catalog(warehouse, settings),
+            catalog,
             sink.iceberg,
             app_id=notes.app_id(rows),
             batch_id=batch_id,
+            partition_by=sink.partition_by,
             overwrite=sink.mode == "complete",
         )
+        if done is not None and sink.compact_every and (batch_id + 1) % sink.compact_every == 0:
+            compact_iceberg(catalog, sink.iceberg)
 
     return write
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FILE_ROWS_MAX = 5_000_000
+_FOLDER = "by_"
 _REPORT = "path string, size bigint, rows bigint, partition string"
 
 
@@ -273,8 +274,34 @@ def iceberg_catalog(warehouse: str, settings: Mapping[str, str]) -> Any:
     return load_catalog("moldau", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
 
 
+def _partitioned(catalog: Any, table: Any, name: str, columns: tuple[str, ...]) -> Any:
+    """The table, by these columns. One that is kept otherwise already is not changed."""
+    if not columns:
+        return table
+    schema = table.schema()
+    if missing := [each for each in columns if each not in schema.column_names]:
+        raise TableError(f"no column {missing[0]!r} to partition {name} by; there are {', '.join(schema.column_names)}")
+    there = tuple(schema.find_column_name(field.source_id) for field in table.spec().fields)
+    if there == columns:
+        return table
+    if there or table.current_snapshot() is not None:
+        kept = f"by {', '.join(map(str, there))}" if there else "without partitions"
+        raise TableError(f"{name} is kept {kept}, not by {', '.join(columns)}: write to another table")
+    with table.update_spec() as update:
+        for each in columns:
+            update.add_identity(each)
+    return catalog.load_table(name)
+
+
 def append_to_iceberg(
-    rows: DataFrame, catalog: Any, name: str, *, app_id: str, batch_id: int, overwrite: bool = False
+    rows: DataFrame,
+    catalog: Any,
+    name: str,
+    *,
+    app_id: str,
+    batch_id: int,
+    partition_by: tuple[str, ...] = (),
+    overwrite: bool = False,
 ) -> int | None:
     """Commit a batch to an Iceberg table; None if it was there already, else the number of rows."""
     from pyiceberg.exceptions import NoSuchTableError
@@ -299,8 +326,12 @@ def append_to_iceberg(
         with table.update_schema() as update:
             update.union_by_name(schema)
         table = catalog.load_table(name)
+    table = _partitioned(catalog, table, name, partition_by)
     folder = f"{table.location()}/data"
-    files = write_files(rows.select(*(f"`{each}`" for each in schema.names)), folder, ())
+    # Iceberg's files keep the columns their folders are named after: the folders are made by copies of them.
+    copies = {f"{_FOLDER}{each}": f.col(f"`{each}`") for each in partition_by}
+    plain = rows.select(*(f"`{each}`" for each in schema.names))
+    files = write_files(plain.withColumns(copies) if copies else plain, folder, tuple(copies))
     with table.transaction() as transaction:
         if overwrite and table.current_snapshot() is not None:
             transaction.delete(AlwaysTrue())

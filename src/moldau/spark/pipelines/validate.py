@@ -443,8 +443,6 @@ def _sink(pipeline: model.Pipeline, sink: model.Sink) -> Problems:
             yield from _needs("deltalake", "delta", sink.where.of("table"))
         case model.TableSink():
             yield from _iceberg(sink.table, "table", sink)
-            if sink.partition_by:
-                yield Problem(sink.where.of("partition_by"), "only Delta tables have folders", "leave it out")
         case model.IcebergSink():
             yield from _iceberg(sink.iceberg, "iceberg", sink)
         case model.DatabaseSink():

@@ -1,0 +1,160 @@
+"""How Spark scales: `python -m benchmarks.spark_scale lookup|sinks|partitions|rows`. For a quiet machine, and by hand.
+
+`lookup`: seconds of a small batch that looks up a topic of 300,000 keys (`as_table`). `sinks`: one sink and three, with
+and without `share_reads`, and the Python processes and their memory. `partitions`: a topic of 1,000 partitions, beside
+the jar. `rows`: a batch of ten million rows, and the memory of what reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.broker import QUIET, Server, moldau
+from benchmarks.spark import OURS, THEIRS, spark_session
+from benchmarks.spark_soak import spark_memory
+from moldau.spark import session
+from moldau.spark.pipelines import loads, start
+
+KEYS = 300_000
+SMALL_BATCHES = 8
+RECORDS = 200_000
+ROWS = 10_000_000
+MANY = 1_000
+LOOKUP = """
+name: lookup
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+checkpoint: {folder}/state
+sources:
+  orders: {{topic: orders, parse: {{format: json, on_error: drop, schema: "id bigint, who bigint"}}}}
+  people: {{topic: people, as_table: true, parse: {{format: json, on_error: drop, schema: "who bigint, name string"}}}}
+steps:
+  - {{name: named, join: people, from: orders, on: who, how: left}}
+sinks:
+  - {{topic: named, from: named}}
+"""
+SINKS = """
+name: sinks{number}{shared}
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+checkpoint: {folder}/state-{number}-{shared}
+share_reads: {shared}
+sources:
+  orders: {{topic: orders, parse: {{format: json, on_error: drop, schema: "id bigint, who bigint"}}}}
+sinks:
+"""
+
+
+def fill(server: Server, topic: str, count: int, value: Callable[[int], bytes], partitions: int = 2) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, **QUIET})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result(60)
+    more(server, topic, range(count), value)
+
+
+def more(server: Server, topic: str, numbers: range, value: Callable[[int], bytes]) -> None:
+    settings = {"linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, **settings, **QUIET})
+    for number in numbers:
+        while True:
+            try:
+                producer.produce(topic, value(number), str(number))
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(120) == 0
+
+
+def lookup(server: Server, folder: Path) -> None:
+    fill(server, "people", KEYS, lambda n: json.dumps({"who": n, "name": f"name {n}"}).encode())
+    order = lambda n: json.dumps({"id": n, "who": n * 7_919 % KEYS}).encode()  # noqa: E731
+    fill(server, "orders", 10, order)
+    spark = session("bench", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
+    text = LOOKUP.format(bootstrap=server.bootstrap_servers, folder=folder)
+    with start(loads(text, "lookup.yaml", folder=str(folder)), spark) as running:
+        running.process_available()
+        (query,) = running.queries.values()
+        for batch in range(1, SMALL_BATCHES + 1):
+            more(server, "orders", range(10 * batch, 10 * batch + 10), order)
+            running.process_available()
+        taken = [each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress if each["numInputRows"]]
+    print(f"lookup of {KEYS:,} keys: first batch {taken[0]:.2f} s, then {statistics.median(taken[1:]):.2f} s (median)")
+
+
+def sinks(server: Server, folder: Path) -> None:
+    fill(server, "orders", RECORDS, lambda n: json.dumps({"id": n, "who": n % 1000}).encode())
+    config = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    spark = session("bench", master="local[2]", config=config)
+    for round_number in range(2):  # the first warms up
+        for number, shared in ((1, "false"), (3, "false"), (3, "true")):
+            own = folder / str(round_number)
+            text = SINKS.format(bootstrap=server.bootstrap_servers, folder=own, number=number, shared=shared)
+            for each in range(number):
+                text += f"  - {{topic: out-{round_number}-{number}-{shared}-{each}, name: s{each}}}\n"
+            began = time.perf_counter()
+            with start(loads(text, "sinks.yaml", folder=str(folder)), spark, once=True) as running, peak() as found:
+                running.wait()
+            seconds = time.perf_counter() - began
+            if round_number:
+                told = f"{found[2]} Python processes, {found[1] / 1024:,.0f} MB"
+                print(f"{number} sinks, share_reads {shared}: {seconds:.1f} s, {told}", flush=True)
+
+
+def partitions(server: Server, folder: Path) -> None:
+    del folder
+    fill(server, "many", RECORDS, lambda n: b"x" * 100, MANY)
+    with spark_session() as spark:
+        for round_number in range(3):
+            for kind in (OURS, THEIRS):
+                began = time.perf_counter()
+                reader = spark.read.format(kind).option("kafka.bootstrap.servers", server.bootstrap_servers)
+                assert reader.option("subscribe", "many").load().count() == RECORDS
+                if round_number:
+                    taken = time.perf_counter() - began
+                    print(f"{MANY:,} partitions, {RECORDS:,} rows: {kind} {taken:.1f} s", flush=True)
+
+
+def rows(server: Server, folder: Path) -> None:
+    del folder
+    fill(server, "long", ROWS, lambda n: b'{"n":%d}' % n)
+    with spark_session() as spark:
+        for count in (ROWS // 10, ROWS):
+            reader = spark.read.format(OURS).option("kafka.bootstrap.servers", server.bootstrap_servers)
+            ends = json.dumps({"long": {"0": count // 2 - 10_000, "1": count // 2 - 10_000}})
+            with peak() as found:
+                read = reader.option("subscribe", "long").option("endingOffsets", ends).load().count()
+            told = f"Java {found[0] / 1024:,.0f} MB, Python {found[1] / 1024:,.0f} MB in {found[2]} processes"
+            print(f"a batch of {read:,} rows: {told} at most", flush=True)
+
+
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """The most memory (kilobytes of Java and of Python) and Python processes there are meanwhile."""
+    found, ended = [0, 0, 0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.3):
+            found[:] = map(max, found, spark_memory(os.getpid()))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        looking.join()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="spark-scale-") as where, moldau() as broker:
+        {"lookup": lookup, "sinks": sinks, "partitions": partitions, "rows": rows}[sys.argv[1]](broker, Path(where))
