@@ -77,8 +77,13 @@ def _break_in(secured: Secured, monkeypatch: pytest.MonkeyPatch, token: str) -> 
         raise RuntimeError("planted")
 
     kind = m.AlterUserScramCredentialsRequest
+    submit = LocalController.submit
+
+    async def broken_for_users(self: LocalController, command: Any, request: Any, **more: Any) -> Any:
+        return broken() if isinstance(request, kind) else await submit(self, command, request, **more)
+
     with secured.connection("SASL_PLAINTEXT", "SCRAM-SHA-512") as alice, monkeypatch.context() as patch:
-        patch.setattr(LocalController, "submit", broken)
+        patch.setattr(LocalController, "submit", broken_for_users)
         request = kind(upsertions=[kind.ScramCredentialUpsertion("dave", 1, 4096, b"salt", SALTED)])
         (row,) = alice.call(request, m.AlterUserScramCredentialsResponse).results
         assert row.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
