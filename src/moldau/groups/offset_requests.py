@@ -51,19 +51,24 @@ def commit_offsets(state: ShardState, request: m.OffsetCommitRequest, context: R
     group = state.groups.get(request.group_id)
     if isinstance(group, ClassicGroup) and group.state in {ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}:
         restart_session(state, group, group.members[request.member_id])  # a commit shows that the member lives
-    made = state.prepared or commit_records(state, request, request.topics)
-    _write(state, made)
+    made = state.prepared
+    if made is None:
+        made = commit_records(state, request, request.topics, Prepared(state.records, state.entries, []))
+    else:
+        _write(state, made)
     state.respond(context.request_id, m.OffsetCommitResponse(topics=made.results))
 
 
 def commit_records(
-    state: ShardState, request: m.OffsetCommitRequest, topics: Iterable[m.OffsetCommitRequest.OffsetCommitRequestTopic]
+    state: ShardState,
+    request: m.OffsetCommitRequest,
+    topics: Iterable[m.OffsetCommitRequest.OffsetCommitRequestTopic],
+    made: Prepared,
 ) -> Prepared:
-    """What it takes to commit these of the request's topics."""
+    """Add what it takes to commit these of the request's topics."""
     now_ms = state.now.wall_ms
     retention_ms = request.retention_time_ms
     expiry_ms = NO_EXPIRY if retention_ms == _NO_RETENTION else min(now_ms + retention_ms, _LATEST_MS)
-    made = Prepared([], [], [])
     for topic in topics:
         partitions = []
         topic_id = _topic_id(state, topic.name, topic.topic_id)
@@ -97,8 +102,11 @@ def commit_transactional_offsets(state: ShardState, request: m.TxnOffsetCommitRe
     if not request.group_id:
         raise GroupFailure(ErrorCode.INVALID_GROUP_ID)
     _check_transactional_committer(state, request)
-    made = state.prepared or transactional_commit_records(state, request, request.topics)
-    _write(state, made)
+    made = state.prepared
+    if made is None:
+        made = transactional_commit_records(state, request, request.topics, Prepared(state.records, state.entries, []))
+    else:
+        _write(state, made)
     if state.records:
         state.producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     state.respond(context.request_id, m.TxnOffsetCommitResponse(topics=made.results))
@@ -108,8 +116,8 @@ def transactional_commit_records(
     state: ShardState,
     request: m.TxnOffsetCommitRequest,
     topics: Iterable[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic],
+    made: Prepared,
 ) -> Prepared:
-    made = Prepared([], [], [])
     for topic in topics:
         partitions = []
         for partition in topic.partitions:

@@ -149,9 +149,9 @@ class GroupShard:
         puts such pieces together and hands them to `handle`."""
         self._state.now = now
         if isinstance(request, m.OffsetCommitRequest):
-            return offset_requests.commit_records(self._state, request, topics)
+            return offset_requests.commit_records(self._state, request, topics, Prepared([], [], []))
         assert isinstance(request, m.TxnOffsetCommitRequest)
-        return offset_requests.transactional_commit_records(self._state, request, topics)
+        return offset_requests.transactional_commit_records(self._state, request, topics, Prepared([], [], []))
 
     def handle(self, request: Message, context: RequestContext, now: Now, prepared: Prepared | None = None) -> Effects:
         """A request (highest-version form; the version in `context` decides what the client understands)."""

@@ -26,6 +26,8 @@ class Shape(NamedTuple, Generic[T]):
 
 def is_long(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]]) -> bool:
     """Whether others should have their turn while it is answered."""
+    if len(topics) == 1:
+        return len(partitions_of(topics[0])) > AT_ONCE
     return len(topics) > AT_ONCE or sum(map(len, map(partitions_of, topics))) > AT_ONCE
 
 

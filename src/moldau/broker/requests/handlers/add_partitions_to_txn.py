@@ -53,6 +53,9 @@ def handle(
     def whole(results: list[AddPartitionsResult]) -> m.AddPartitionsToTxnResponse:
         return add_partitions_response(results, call.version)
 
+    if len(transactions) == 1 and not is_long(transactions[0].topics, _indexes):  # what clients ask
+        _add(broker, call, transactions[0], lambda result: call.respond(whole([result])))
+        return None
     add = partial(_add, broker, call)
     if len(transactions) <= _PER_TURN and not any(is_long(each.topics, _indexes) for each in transactions):
         gather(call, transactions, add, whole)
@@ -210,11 +213,11 @@ def _refused_partitions(
     tried."""
     partitions = partitions_of(transaction)
     may_write = _may_write(broker, call, transaction)
-    refused: dict[TopicPartition, ErrorCode] = {}
-    for each in partitions:
-        code = _refusal(broker, each, may_write)
-        if code is not None:
-            refused[each] = code
+    if may_write is None:
+        there, unknown = broker.image.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = {each: unknown for each in partitions if there(each.topic, each.partition) is None}
+    else:
+        refused = {each: code for each in partitions if (code := _refusal(broker, each, may_write)) is not None}
     if not refused:
         return None
     return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}

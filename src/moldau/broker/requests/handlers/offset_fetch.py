@@ -62,6 +62,9 @@ def handle(broker: Needs, call: Call, request: m.OffsetFetchRequest) -> Awaitabl
     if call.version < _MANY_GROUPS:
         wanted = [Wanted(request.group_id, topics=cast("list[WantedTopic] | None", request.topics))]
     question = _Question(broker, call, require_stable=request.require_stable)
+    if len(wanted) == 1 and not (wanted[0].topics and is_long(wanted[0].topics, _indexes)):  # what consumers ask
+        question.ask_group(wanted[0], lambda found: call.respond(question.whole([found])))
+        return None
     if len(wanted) > PER_TURN or any(each.topics and is_long(each.topics, _indexes) for each in wanted):
         return gather_in_turns(broker, _pieces(wanted), question.ask, question.whole, _weight)
     gather(call, map(_Piece, wanted), question.ask, question.whole)
@@ -95,8 +98,11 @@ class _Question:
         self._may_describe_topic = may(broker, call, Operation.DESCRIBE, TOPIC)
 
     def ask(self, piece: _Piece, answered: Callable[[Found], None]) -> None:
-        group, call = piece.group, self._call
         self._goes_on.append(piece.goes_on)
+        self.ask_group(piece.group, answered)
+
+    def ask_group(self, group: Wanted, answered: Callable[[Found], None]) -> None:
+        call = self._call
         if not self._may_describe(group.group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             self._finish(group, [], answered, m.OffsetFetchResponse(groups=[Found(group.group_id, error_code=code)]))
