@@ -12,6 +12,7 @@ import secrets
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Self
@@ -83,17 +84,19 @@ def opened(options: SinkOptions, first: Any) -> "ColumnSender | None":
     settings = _settings(options)
     if settings is None or options.topic is None or not _is_plain(first):
         return None
-    cluster = Cluster(options.client, attempts=1, patience_s=_PATIENCE_SECONDS)
-    try:
-        topics = cluster.topics([options.topic])
-        partitions = len(topics.leaders)
-        if not partitions or first.num_rows < _ROWS_PER_PARTITION_MIN * min(partitions, first.num_rows):
-            cluster.close()
+    with ExitStack() as closing:
+        cluster = closing.enter_context(Cluster(options.client, attempts=1, patience_s=_PATIENCE_SECONDS))
+        try:
+            topics = cluster.topics([options.topic])
+            partitions = len(topics.leaders)
+            if not partitions or first.num_rows < _ROWS_PER_PARTITION_MIN * min(partitions, first.num_rows):
+                return None
+            sender = closing.enter_context(ColumnSender(options, settings, cluster, topics))
+            sender.begin()
+        except ClientError:  # librdkafka has the patience, the words, and creates topics
             return None
-        return ColumnSender(options, settings, cluster, topics)
-    except ClientError:  # librdkafka has the patience, the words, and creates topics
-        cluster.close()
-        return None
+        closing.pop_all()
+        return sender
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,10 +168,7 @@ class ColumnSender:
         self._under_way: list[tuple[Address, list[_Chunk]]] = []
         self._sticky = secrets.randbelow(self._partitions)
         self._sequences: dict[int, int] = {}
-        connection = self._connection(next(iter(topics.brokers.values())))
-        if connection.version(apis()[ProduceRequest.number], _BY_NAME) < _COMPACT:
-            raise ClientError(f"{connection.peer} is older than Apache Kafka 2.4")
-        self._producer = _named(connection) if settings.idempotent else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self.rows = 0
 
     def __enter__(self) -> Self:
@@ -178,6 +178,14 @@ class ColumnSender:
         self._cluster.close()
         for connection in self._connections.values():
             connection.close()
+
+    def begin(self) -> None:
+        """Ask a broker whether it is new enough, and for an id."""
+        connection = self._connection(next(iter(self._topics.brokers.values())))
+        if connection.version(apis()[ProduceRequest.number], _BY_NAME) < _COMPACT:
+            raise ClientError(f"{connection.peer} is older than Apache Kafka 2.4")
+        if self._settings.idempotent:
+            self._producer = _named(connection)
 
     def send(self, batch: Any) -> bool:
         """Hand over rows; True when all but the last of them are acknowledged. False, and nothing was done, if they
@@ -381,10 +389,14 @@ class ColumnSender:
 def _named(connection: Connection) -> tuple[int, int]:
     """Id and epoch of an idempotent producer, from any broker."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
-    answer = connection.call(request, InitProducerIdResponse)
-    if answer.error_code:
-        raise BrokerError(answer.error_code, "no id for an idempotent producer")
-    return answer.producer_id, answer.producer_epoch
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        answer = connection.call(request, InitProducerIdResponse)
+        if not answer.error_code:
+            return answer.producer_id, answer.producer_epoch
+        if not ErrorCode(answer.error_code).retriable or time.monotonic() > deadline:
+            raise BrokerError(answer.error_code, "no id for an idempotent producer")
+        time.sleep(_PAUSE_SECONDS)  # a broker that was just started has none to give away yet
 
 
 def _not_written(chunks: list[_Chunk], place: str, why: object) -> DeliveryFailed:
