@@ -168,8 +168,9 @@ def harm(client: WireClient, chance: random.Random, who: Any) -> set[ErrorCode]:
     """Something a victim does; what it is told."""
     group = f"{VICTIM}-{chance.randrange(3)}"
     match chance.randrange(8):
-        case 0 | 1:
-            return set(commit(client, group, [(index, 7, "x") for index in range(chance.randrange(1, 5))]).values())
+        case 0 | 1:  # a few, or so many that they are prepared ahead
+            count = chance.choice([1, 2, 3, 4, 700])
+            return set(commit(client, group, [(index % 400, 7, "x") for index in range(count)]).values())
         case 2:  # larger than a batch may be
             return set(commit(client, group, [(index, 7, "x" * 4_000) for index in range(300)]).values())
         case 3:

@@ -190,6 +190,8 @@ class GroupCoordinator:
                 return error_after_failed_append(ErrorCode.RECORD_LIST_TOO_LARGE)
             made.records.extend(part.records)
             made.entries.extend(part.entries)
+            if made.results and part.results and made.results[-1].name == part.results[0].name:  # of a topic cut in two
+                made.results[-1].partitions += part.results.pop(0).partitions
             made.results.extend(part.results)
         work = partial(coordinator_batch, made.records, now.wall_ms, options)
         async with broker.long_look:
