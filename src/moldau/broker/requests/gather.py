@@ -60,6 +60,13 @@ async def gather_in_turns(
     return whole(await found)
 
 
+async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
+    """What `ask` gives to the function it is called with, now or later."""
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    ask(lambda given: None if answer.done() else answer.set_result(given))
+    return await answer
+
+
 class _Gathered(Generic[I, T]):
     def __init__(self, ask: Ask[I, T], tell: Callable[[list[T]], None]) -> None:
         self._ask = ask

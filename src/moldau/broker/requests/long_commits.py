@@ -6,10 +6,11 @@ not exist is refused, and the records of the rest are made; after, the answer is
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from moldau.broker.requests.gather import answer_of
 from moldau.broker.requests.pieces import Shape, cut, join
 from moldau.groups import refusal
 from moldau.timers.turns import let_go
@@ -58,9 +59,7 @@ async def commit_in_turns(
             join(refused, cast("Any", refusal(type(request)(topics=piece), made)).topics)
             await broker.turns.next_turn()
         return cast("Message", response)
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    ask(made, lambda message: None if answered.done() else answered.set_result(message))
-    told = await answered
+    told: Any = await answer_of(partial(ask, made))
     told.topics += refused
     return cast("Message", told)
 

@@ -129,6 +129,13 @@ def _long_requests() -> dict[str, Long]:
         "OffsetFetch of one group": Long(
             fetch("g", [fetch.OffsetFetchRequestTopic("none", list(range(MANY)))]), 7, partitions, {NONE}, 800
         ),
+        "LeaveGroup": Long(
+            m.LeaveGroupRequest("g", members=[m.LeaveGroupRequest.MemberIdentity(name) for name in names]),
+            None,
+            lambda answer: (each.error_code for each in answer.members),
+            {ErrorCode.UNKNOWN_MEMBER_ID},
+            400,
+        ),
         "OffsetDelete": Long(
             delete("g", [delete.OffsetDeleteRequestTopic(n, [delete.OffsetDeleteRequestPartition(0)]) for n in names]),
             0,

@@ -5,13 +5,12 @@ From version 4 on a broker may also ask only whether partitions are in a transac
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import TOPIC, TRANSACTIONAL_ID, may, may_on_cluster
-from moldau.broker.requests.gather import gather, gather_in_turns
+from moldau.broker.requests.gather import answer_of, gather, gather_in_turns
 from moldau.broker.requests.pieces import is_long
 from moldau.controller.acls import Operation
 from moldau.controller.names import INTERNAL_TOPICS
@@ -99,13 +98,13 @@ async def _in_turns(
         if number % _PER_TURN == 0:
             await broker.turns.next_turn()
         if not is_long(transaction.topics, _indexes):
-            results.append(await _answer_of(partial(_add, broker, call, transaction)))
+            results.append(await answer_of(partial(_add, broker, call, transaction)))
             continue
         may_write = _may_write(broker, call, transaction)
         codes = await broker.in_turns(_codes(broker, transaction, may_write))
         if codes is None:
             named = await broker.in_turns(_named_once(transaction))
-            told = await _answer_of(partial(_add, broker, call, named))
+            told = await answer_of(partial(_add, broker, call, named))
             codes = await broker.in_turns(_codes_told(transaction, told))
         results.append(await broker.in_turns(_result(transaction, codes)))
     return whole(results)
@@ -118,12 +117,6 @@ def _has_long(transactions: list[AddPartitionsTransaction]) -> Slices[bool]:
         if number % _LOOKED_AT == 0:
             yield
     return False
-
-
-async def _answer_of(ask: Callable[[Callable[[AddPartitionsResult], None]], None]) -> AddPartitionsResult:
-    answer: asyncio.Future[AddPartitionsResult] = asyncio.get_running_loop().create_future()
-    ask(lambda result: None if answer.done() else answer.set_result(result))
-    return await answer
 
 
 def _codes(broker: Needs, transaction: AddPartitionsTransaction, may_write: MayWrite) -> Slices[list[ErrorCode] | None]:

@@ -6,13 +6,13 @@ whole group comes alone.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moldau.broker.requests.access import TOPIC, may
 from moldau.broker.requests.changes import noted
+from moldau.broker.requests.gather import answer_of
 from moldau.broker.requests.pieces import Shape, cut, is_long, join
 from moldau.controller.acls import Operation
 from moldau.wire import ErrorCode, Message
@@ -60,18 +60,12 @@ async def _in_turns(
     whole = m.OffsetDeleteResponse()
     for topics in cut(request.topics, _SHAPE):
         await broker.turns.next_turn()
-        answered: asyncio.Future[m.OffsetDeleteResponse] = asyncio.get_running_loop().create_future()
-        _ask(broker, call, m.OffsetDeleteRequest(request.group_id, topics), may_read, partial(_set, answered))
-        response = await answered
+        piece = m.OffsetDeleteRequest(request.group_id, topics)
+        response: m.OffsetDeleteResponse = await answer_of(partial(_ask, broker, call, piece, may_read))
         if response.error_code:
             return response
         join(whole.topics, response.topics)
     return whole
-
-
-def _set(answered: asyncio.Future[m.OffsetDeleteResponse], response: m.OffsetDeleteResponse) -> None:
-    if not answered.done():
-        answered.set_result(response)
 
 
 def _ask(
