@@ -202,7 +202,7 @@ def test_health_and_doctor_notice_a_node_that_is_away(
         assert "replicas" in failed
     finally:
         cluster.start_node(away)
-    assert moldau.ok("health", "--wait", "30", "-q").out == ""
+    assert moldau.ok("health", "--wait", "30", "--json").json["healthy"]  # a warning, of a full disk, may stand there
 
 
 def test_top_and_bench(moldau: Command, topic: str) -> None:

@@ -1,8 +1,9 @@
 """The pure core of the delays against a small model: random commands, times, crashes and clocks that are set back."""
 
+import contextlib
 import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -179,8 +180,14 @@ def test_what_is_far_lies_on_disk_as_it_would_in_memory(moves: list[tuple[int, i
         disk.close()
 
 
-def test_memory_stays_bounded_whatever_is_pending() -> None:
-    shard = Shard(FarOnDisk(), 0, near_max=100)
+@pytest.fixture
+def far() -> Iterator[FarOnDisk]:
+    with contextlib.closing(FarOnDisk()) as found:
+        yield found
+
+
+def test_memory_stays_bounded_whatever_is_pending(far: FarOnDisk) -> None:
+    shard = Shard(far, 0, near_max=100)
     for start in range(0, 5_000, 50):
         shard.carry_out({b"%d" % n: delayed(n % 700) for n in range(start, start + 50)})
         assert shard.near <= 100
@@ -198,9 +205,9 @@ def test_memory_stays_bounded_whatever_is_pending() -> None:
     assert len(seen) == 5_000
 
 
-def test_years_ahead_in_milliseconds() -> None:
+def test_years_ahead_in_milliseconds(far: FarOnDisk) -> None:
     far_away = 2**62
-    shard = Shard(FarOnDisk(), 1_000)
+    shard = Shard(far, 1_000)
     shard.carry_out({b"x": delayed(far_away)})
     assert shard.next_due_ms() == far_away
     shard.advance(far_away - 1)
@@ -209,9 +216,9 @@ def test_years_ahead_in_milliseconds() -> None:
     assert [id_ for id_, _ in shard.plan([], far_away, 10).deliveries] == [b"x"]
 
 
-def test_a_recurring_message_is_replaced_by_its_next_time_and_missed_times_are_one() -> None:
+def test_a_recurring_message_is_replaced_by_its_next_time_and_missed_times_are_one(far: FarOnDisk) -> None:
     minute = 60_000
-    shard = Shard(FarOnDisk(), 0)
+    shard = Shard(far, 0)
     shard.carry_out({b"c": delayed(minute, cron="* * * * *")})
     now = 10 * minute + 5
     shard.advance(now)
@@ -248,7 +255,8 @@ def test_a_file_without_a_name_is_on_disk() -> None:
     """Temporary databases of SQLite are files only if it is told so; otherwise they are memory."""
     far = FarOnDisk()
     try:
-        options = [row[0] for row in sqlite3.connect(":memory:").execute("PRAGMA compile_options")]
+        with contextlib.closing(sqlite3.connect(":memory:")) as database:
+            options = [row[0] for row in database.execute("PRAGMA compile_options")]
         assert "TEMP_STORE=3" not in options
         assert far.temp_store == 1
     finally:
