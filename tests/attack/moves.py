@@ -167,7 +167,7 @@ def many_topics(bootstrap: str, size: float) -> None:
 
 
 def wide_transaction(bootstrap: str, size: float) -> None:
-    """One Produce that takes very many partitions into its transaction."""
+    """One Produce that takes very many partitions into its transaction, and the end of it."""
     topics, gone, produce = m.CreateTopicsRequest, m.DeleteTopicsRequest, m.ProduceRequest
     count = round(2_000 * size)
     name = f"wide-{time.monotonic_ns()}"
@@ -185,6 +185,14 @@ def wide_transaction(bootstrap: str, size: float) -> None:
     data = [produce.PartitionProduceData(number, batch) for number in range(count)]
     request = produce(name, -1, 30_000, [produce.TopicProduceData(name=name, partition_data=data)])
     _exchange(bootstrap, _frame(request, 12))
+    with WireClient(bootstrap) as client:
+        client.ask(m.EndTxnRequest(name, given.producer_id, given.producer_epoch, True), 3)
+        deadline = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < deadline:  # until each has its marker
+            (state,) = client.ask(m.DescribeTransactionsRequest([name])).transaction_states
+            if not state.transaction_state.startswith("Prepare"):
+                break
+            time.sleep(0.1)
     _exchange(bootstrap, _frame(gone([gone.DeleteTopicState(name)], [], 30_000), 6))
 
 

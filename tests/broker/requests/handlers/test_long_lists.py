@@ -446,3 +446,19 @@ def test_settings_told_often_are_made_once_and_are_bounded(client: WireClient, m
     )
     codes = [each.error_code for each in client.ask(request).results]
     assert codes == [NONE] * 50 + [ErrorCode.INVALID_REQUEST] * 50
+
+
+def test_the_markers_of_a_wide_transaction_are_written_in_turns(client: WireClient, steps: list[int]) -> None:
+    count = 100
+    topic, producer = client.new_topic(count), Transactional(client)
+    written = producer.produce(topic, {index: producer.batch() for index in range(count)})
+    assert set(written.values()) == {NONE}
+    steps.clear()
+    assert client.ask(m.EndTxnRequest(producer.name, producer.id, producer.epoch, True), 3).error_code == NONE
+
+    def state() -> str:
+        (found,) = client.ask(m.DescribeTransactionsRequest([producer.name])).transaction_states
+        return str(found.transaction_state)
+
+    wait_for(lambda: state() == "CompleteCommit", "all markers")
+    assert len(steps) >= count // 20
