@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from moldau.groups import migration
 from moldau.groups.classic import ClassicGroup, ClassicState
-from moldau.groups.consumer import ConsumerGroup, ConsumerMember
+from moldau.groups.consumer import ConsumerGroup, ConsumerMember, ConsumerState
 from moldau.groups.effects import RequestContext
 from moldau.groups.metadata import MetadataImage
 from moldau.groups.offset_requests import delete_all_offsets
@@ -20,6 +20,9 @@ from moldau.groups.state import Group, ShardState
 from moldau.wire import messages as m
 from moldau.wire.errors import ErrorCode
 
+STATES = frozenset(each.value.lower() for kind in (ClassicState, ConsumerState) for each in kind)
+TYPES = frozenset({"classic", "consumer"})
+"""What a filter of ListGroups can let pass, in small letters."""
 _NOT_FOUND_VERSION = 6
 _MEMBER_TYPE_CLASSIC, _MEMBER_TYPE_CONSUMER = 0, 1
 

@@ -462,3 +462,38 @@ def test_the_markers_of_a_wide_transaction_are_written_in_turns(client: WireClie
 
     wait_for(lambda: state() == "CompleteCommit", "all markers")
     assert len(steps) >= count // 20
+
+
+def test_very_many_filters_of_groups_come_to_what_there_is(client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Committing(client)
+    lengths: list[int] = []
+    original = GroupShard.handle
+
+    def noted(shard: GroupShard, request: Any, *others: Any) -> Any:
+        if isinstance(request, m.ListGroupsRequest):
+            lengths.append(len(request.states_filter) + len(request.types_filter))
+        return original(shard, request, *others)
+
+    monkeypatch.setattr(GroupShard, "handle", noted)
+
+    def listed(states: list[str], types: list[str]) -> bool:
+        groups = client.ask(m.ListGroupsRequest(states, types)).groups
+        return scene.group in [each.group_id for each in groups]
+
+    nonsense = [f"none-{number}" for number in range(MANY)]
+    assert listed([*nonsense, " eMpty "], [])
+    assert listed([*nonsense, "Empty"], [*nonsense, "Classic"])
+    assert not listed(nonsense, [])
+    assert not listed([], nonsense)
+    assert not listed([*nonsense, "Stable"], ["classic"])
+    assert max(lengths) <= 3
+
+
+def test_very_many_filters_of_transactions_are_looked_through_in_turns(client: WireClient, steps: list[int]) -> None:
+    producer = Transactional(client)
+    steps.clear()
+    request = m.ListTransactionsRequest(["Empty", *(f"none-{number}" for number in range(MANY))], [], -1)
+    answer = client.ask(request)
+    assert producer.name in [each.transactional_id for each in answer.transaction_states]
+    assert len(answer.unknown_state_filters) == MANY
+    assert steps

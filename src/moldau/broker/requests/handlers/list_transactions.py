@@ -6,11 +6,12 @@ A pattern is matched in turns with others' requests: ids and patterns may be lon
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.coordinators.transactions import now_of
 from moldau.broker.requests.access import TRANSACTIONAL_ID, may
+from moldau.broker.requests.pieces import AT_ONCE
 from moldau.controller.acls import Operation
 from moldau.groups.regex import Regex
 from moldau.groups.regex_syntax import InvalidRegex
@@ -42,10 +43,24 @@ def handle(
         return m.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if request.transactional_id_pattern:
         return _list_matching(broker, call, request, request.transactional_id_pattern)
+    if len(request.state_filters) + len(request.producer_id_filters) > AT_ONCE:
+        return _list_in_turns(broker, call, request, None)
     now = now_of(broker)
     return _visible(
         broker, call, merge_lists(shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
     )
+
+
+async def _list_in_turns(
+    broker: Needs, call: Call, request: m.ListTransactionsRequest, matches: Callable[[str], bool] | None
+) -> m.ListTransactionsResponse:
+    """Every shard looks through the filters, of which there may be very many."""
+    now = now_of(broker)
+    found = []
+    for shard in broker.transactions.shards:
+        await broker.turns.next_turn()
+        found.append(shard.list_transactions(request, now, matches))
+    return _visible(broker, call, merge_lists(found))
 
 
 def _visible(broker: Needs, call: Call, response: m.ListTransactionsResponse) -> m.ListTransactionsResponse:
@@ -68,10 +83,7 @@ async def _list_matching(
             await broker.in_turns(_match(regex, batch, matching))
     except InvalidRegex:
         return m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    now = now_of(broker)
-    shards = broker.transactions.shards
-    found = merge_lists(shard.list_transactions(request, now, matching.__contains__) for shard in shards)
-    return _visible(broker, call, found)
+    return await _list_in_turns(broker, call, request, matching.__contains__)
 
 
 def _batches(names: list[str]) -> Slices[list[_Batch]]:
