@@ -435,7 +435,10 @@ class World:
             self.spawn("operator", lambda: self._repair(node, partition))
 
     async def _repair(self, node: SimNode, partition: Partition) -> None:
-        """Stop it, wait until it counts nowhere as in sync, take the damaged folder away, start it."""
+        """When the quorum can spare it: stop it, wait until it counts nowhere as in sync, take the damaged folder away,
+        start it."""
+        while not self._can_spare(node):
+            await asyncio.sleep(0.1)
         self.log(f"{node.host} is taken out: {partition} is damaged")
         node.crash(power_lost=False)
         node.in_repair += 1
@@ -448,6 +451,12 @@ class World:
         if not node.is_up:
             node.start()
         self._in_repair.discard(node.node_id)
+
+    def _can_spare(self, node: SimNode) -> bool:
+        """Whether the other voters are enough: one of them may have an empty disk, and count no more."""
+        leaders = [quorum for _, quorum in self.quorums() if quorum.is_leader]
+        others = [each for each, quorum in self.quorums() if each is not node and quorum.raft.is_voter]
+        return bool(leaders) and 2 * len(others) > len(leaders[0].raft.voters)
 
     def _is_in_sync(self, node_id: int, partition: Partition) -> Iterator[bool]:
         for other in self.nodes.values():
