@@ -44,9 +44,9 @@ def _is_promised(disk: SimDisk, path: str, position: int) -> bool:
     offset = int(path.rpartition("/")[2].removesuffix(".log"))
     with contextlib.suppress(CorruptBatch):
         for at, header in iter_batches(disk.read_file(path)):
-            if at > position:
+            if at + header.size_bytes > position:
                 break
-            offset = header.base_offset
+            offset = header.next_offset  # where a batch begins that can no longer be read
     return offset < recovery_point
 
 
