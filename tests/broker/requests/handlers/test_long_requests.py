@@ -96,6 +96,19 @@ def test_what_a_long_request_and_its_answer_held_is_freed_piece_by_piece(
     assert (lengths, freed) == ([MANY] * 2, [m.MetadataResponse.MetadataResponseTopic, kind.MetadataRequestTopic])
 
 
+def test_what_a_refused_fetch_held_is_freed_piece_by_piece(own_client: WireClient, slices: list[int]) -> None:
+    """Nobody has heard of its session, so nothing of it is carried out."""
+    kind = m.FetchRequest
+    wanted = [kind.FetchPartition(partition=number) for number in range(MANY)]
+    forgotten = [kind.ForgottenTopic(topic="none", partitions=list(range(MANY)))]
+    topics = [kind.FetchTopic(topic="none", partitions=wanted)]
+    answer = own_client.ask(
+        kind(max_wait_ms=0, session_id=7, session_epoch=5, topics=topics, forgotten_topics_data=forgotten), 12
+    )
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    wait_for(lambda: sum(slices) > 3 * MANY / 1_000, "what it asked for, named and wanted anew is freed")
+
+
 def test_metadata_of_very_many_ids_and_of_half_an_id(client: WireClient) -> None:
     kind = m.MetadataRequest
     ids = [struct.pack(">qq", 1, number) for number in range(MANY)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
@@ -83,6 +84,7 @@ _NOWHERE = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
+_NOBODY_ELSES = 2  # references to a local
 Results = list[tuple[Topic, FetchedPartition]]
 Told = list[tuple[Topic, list[FetchedPartition]]]
 
@@ -124,7 +126,12 @@ async def _handle_large(broker: Needs, call: Call, data: bytes, position: int) -
     rest = _handle(broker, call, request, wanted)
     if rest is not None:
         await rest
-        await broker.in_turns(let_go(*(partitions for _, partitions in request.topics), request.topics, wanted))
+        del rest
+    # What was asked for is in `wanted`, which a fetch that waits or a session may still need.
+    for each in (request.topics, request.forgotten):
+        await broker.in_turns(let_go(*(some for _, some in each), each))
+    if getrefcount(wanted) == _NOBODY_ELSES:
+        await broker.in_turns(let_go(wanted))
 
 
 def _read_at_length(data: bytes, position: int, version: int) -> tuple[FetchFrame, Wanted]:
