@@ -83,10 +83,10 @@ class RegexResolution(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Effects:
-    """What the broker does next, in this order: append `records` as one batch; once that batch and all before it are
-    committed (high watermark), send `responses`; call `tick` at `next_deadline_ms`.
+    """What the broker does next, in this order: append `records` as one batch; once that batch and all of the same
+    group before it are committed (high watermark), send `responses`; call `tick` at `next_deadline_ms`.
 
-    Responses without records wait for the earlier batches too: they may tell of state that is not committed yet. Once
+    Responses without records wait for the group's earlier batches too: they may tell of what is not committed yet. Once
     the records are in the log, `GroupShard.on_appended` lets those take effect that have not yet. When an append
     fails, `GroupShard.on_append_failed` takes back what the event did; its effects are carried out instead of these.
     """

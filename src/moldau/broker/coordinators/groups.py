@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from moldau.broker.config.group import group_values
 from moldau.broker.coordinators.group_metadata import topics_delta, view_of
 from moldau.broker.coordinators.log import coordinator_batch, read_batches
+from moldau.broker.coordinators.pending import PendingAppends
 from moldau.broker.coordinators.shards import LedShards, Loading, append_records, when_committed
 from moldau.broker.replicas.manager import PartitionUnavailable
 from moldau.broker.replicas.partition import Partition
@@ -41,12 +42,13 @@ from moldau.groups import (
     refusal,
 )
 from moldau.groups.config import NO_OVERRIDES
-from moldau.groups.effects import Entry, Prepared, Record
+from moldau.groups.effects import Entry, Prepared, Record, Response
 from moldau.groups.regex import resolve
 from moldau.log.errors import LogError
 from moldau.records import BatchOptions
 from moldau.security.principal import Principal
 from moldau.wire import ErrorCode, MalformedFrame, Message
+from moldau.wire import messages as m
 
 if TYPE_CHECKING:
     from moldau.broker.calls import Call
@@ -62,6 +64,8 @@ _log = logging.getLogger(__name__)
 
 TOPIC = "__consumer_offsets"
 _MINUTE_MS = 60_000
+# Generations and sessions of classic groups are in memory only: Kafka, too, tells of them at once.
+_TOLD_AT_ONCE = (m.HeartbeatRequest,)
 _RECORDS_PER_BATCH = 1_000  # where records need not stay together
 
 Answer = Callable[[Message], None]
@@ -169,7 +173,9 @@ class GroupCoordinator:
         `guard` is the log's, taken before the transaction coordinator was asked about this request. `commit` is what
         `prepare` made of it.
         """
-        self.handle_in(self.partition_for(group_id), call, request, answer, guard=guard, commit=commit)
+        self.handle_in(
+            self.partition_for(group_id), call, request, answer, group_id=group_id, guard=guard, commit=commit
+        )
 
     async def prepare(
         self, group_id: str, request: Message, pieces: Iterable[list[Any]], options: BatchOptions | None = None
@@ -204,9 +210,11 @@ class GroupCoordinator:
         request: Message,
         answer: Answer,
         *,
+        group_id: str | None = None,
         guard: object | None = None,
         commit: LongCommit | None = None,
     ) -> None:
+        """The same, for a shard; `group_id`: the only group that the request is about."""
         shard = self._shards.get(index)
         if shard is None:
             answer(refusal(request, self._shards.why_missing(index)))
@@ -215,11 +223,13 @@ class GroupCoordinator:
         context = RequestContext(
             self._next_request_id, call.version, call.client_id or "", call.client_host, str(call.principal)
         )
-        shard.requests[context.request_id] = _Request(request, answer, call)
+        shard.requests[context.request_id] = _Request(request, answer, call, group_id)
+        is_of_one = group_id is not None
         if commit is None:
-            shard.run(partial(shard.state.handle, request, context, self.now()), guard)
+            shard.run(partial(shard.state.handle, request, context, self.now()), is_of_one, guard)
         else:
-            shard.run(partial(shard.state.handle, request, context, self.now(), commit.prepared), guard, commit.batch)
+            event = partial(shard.state.handle, request, context, self.now(), commit.prepared)
+            shard.run(event, is_of_one, guard, commit.batch)
 
     def on_transaction_marker(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was written to the offsets partition: pending offsets become visible, or vanish.
@@ -252,6 +262,7 @@ class _Request(NamedTuple):
     message: Message
     answer: Answer
     call: Call
+    group_id: str | None
 
 
 class _ActiveShard:
@@ -265,8 +276,7 @@ class _ActiveShard:
         self.state = state
         self.requests: dict[int, _Request] = {}
         self._wake_up = WakeUp(broker.wheel, self._tick)
-        # Answers wait until the high watermark is here: for what was replayed, too.
-        self._appended_to = partition.log.log_end_offset
+        self._pending = PendingAppends(partition.log.log_end_offset)
         self._is_dropped = False
 
     def start(self) -> None:
@@ -276,26 +286,34 @@ class _ActiveShard:
         self.run(partial(self.state.on_metadata, view_of(self._broker.image), TopicsDelta(), now))
         self.run(partial(self.state.on_loaded, now))
 
-    def run(self, event: Callable[[], Effects], guard: object | None = None, batch: bytearray | None = None) -> None:
-        """Let something happen to the shard, and carry out what follows from it. `batch`: its records, if there will be
-        any."""
+    def run(
+        self,
+        event: Callable[[], Effects],
+        is_of_one: bool = False,
+        guard: object | None = None,
+        batch: bytearray | None = None,
+    ) -> None:
+        """Let something happen to the shard, and carry out what follows from it. `is_of_one`: to one of its groups.
+        `batch`: its records, if there will be any."""
         if self._is_dropped:
             return
         try:
-            self._carry_out(event(), guard, batch)
+            self._carry_out(event(), is_of_one, guard, batch)
         except Exception:  # ours. The shard must be woken all the same: others wait for it.
             _log.exception("an event of %r failed", self.partition)
             self._wake_up.at(self._broker.clock.monotonic_ms() + RETRY_MS)
 
-    def _carry_out(self, effects: Effects, guard: object | None, batch: bytearray | None) -> None:
+    def _carry_out(self, effects: Effects, is_of_one: bool, guard: object | None, batch: bytearray | None) -> None:
         for failure in effects.failures:
             _log.error("an event of %r failed and was taken back", self.partition, exc_info=failure)
-        error = self._append(effects, guard, batch)
+        error = self._append(effects, is_of_one, guard, batch)
         if error is not None:
             effects = self.state.on_append_failed(error)
         self._wake_up.at(effects.next_deadline_ms)
-        if effects.responses:
-            self._answer_when_committed(effects)
+        if error is not None:
+            self._answer(effects.responses)  # a refusal tells nothing of what is not committed
+        elif effects.responses:
+            self._answer_when_committed(effects.responses)
         for wanted in effects.regex_resolutions:
             self._resolve(wanted)
 
@@ -323,7 +341,9 @@ class _ActiveShard:
         principal, host = Principal.parse(client.principal), client.client_host.removeprefix("/")
         return partial(authorizer.allows, principal, host, Operation.DESCRIBE, AclResource.TOPIC)
 
-    def _append(self, effects: Effects, guard: object | None, batch: bytearray | None) -> ErrorCode | None:
+    def _append(
+        self, effects: Effects, is_of_one: bool, guard: object | None, batch: bytearray | None
+    ) -> ErrorCode | None:
         """Write the records and let them take effect; or say why not, and then nothing has happened."""
         options = None
         if effects.producer is not None:
@@ -333,38 +353,49 @@ class _ActiveShard:
             )
         for records, entries in _batches(effects):
             try:
-                self._appended_to = append_records(self._broker, self.partition, records, options, guard, batch=batch)
+                end_offset = append_records(self._broker, self.partition, records, options, guard, batch=batch)
             except (LogError, PartitionUnavailable) as error:
                 _log.info("%r refused %d records: %s", self.partition, len(records), error)
                 return ErrorCode(error.code)
             except Exception:  # ours: a record that cannot be built
                 _log.exception("%d records cannot be written to %r", len(records), self.partition)
                 return ErrorCode.UNKNOWN_SERVER_ERROR
+            keys = [record.key for record in (records[:1] if is_of_one else records)]
+            self._pending.appended(keys, end_offset, self.partition.log.high_watermark)
             self.state.on_appended(entries, effects.producer)
         return None
 
-    def _answer_when_committed(self, effects: Effects) -> None:
-        def then(is_committed: bool) -> None:
-            if is_committed:
-                self._answer(effects)
-            else:
-                self._refuse(effects, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
+    def _answer_when_committed(self, responses: Sequence[Response]) -> None:
+        """Each when what its own group has written is."""
+        waiting: dict[int, list[Response]] = {}
+        for response in responses:
+            request = self.requests.get(response.request_id)
+            if request is not None:
+                is_soft = isinstance(request.message, _TOLD_AT_ONCE)
+                end_offset = 0 if is_soft else self._pending.end_for(request.group_id)
+                waiting.setdefault(end_offset, []).append(response)
         timeout_ms = self._broker.config.get_int("offsets.commit.timeout.ms")
-        when_committed(self._broker, self.partition, self._appended_to, timeout_ms, then)
+        for end_offset, some in waiting.items():
+            when_committed(self._broker, self.partition, end_offset, timeout_ms, partial(self._committed, some))
+
+    def _committed(self, responses: Sequence[Response], is_committed: bool) -> None:
+        if is_committed:
+            self._answer(responses)
+        else:
+            self._refuse(responses, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def on_transaction_end(self, producer_id: int, *, committed: bool) -> None:
         self.state.on_transaction_end(producer_id, committed=committed)
-        self._appended_to = self.partition.log.log_end_offset
+        self._pending.appended_for_all(self.partition.log.log_end_offset)
 
-    def _answer(self, effects: Effects) -> None:
-        for request_id, message in effects.responses:
+    def _answer(self, responses: Sequence[Response]) -> None:
+        for request_id, message in responses:
             found = self.requests.pop(request_id, None)
             if found is not None:
                 _tell(found, message)
 
-    def _refuse(self, effects: Effects, error: ErrorCode) -> None:
-        for request_id, _ in effects.responses:
+    def _refuse(self, responses: Sequence[Response], error: ErrorCode) -> None:
+        for request_id, _ in responses:
             found = self.requests.pop(request_id, None)
             if found is not None:
                 _tell(found, refusal(found.message, error))
@@ -376,7 +407,7 @@ class _ActiveShard:
         """No longer ours: answer whoever waits."""
         if self._is_dropped:
             return
-        self._answer(self.state.on_unloaded(error))
+        self._answer(self.state.on_unloaded(error).responses)
         self._is_dropped = True
         self._wake_up.at(None)
         waiting, self.requests = self.requests, {}
