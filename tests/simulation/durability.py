@@ -60,7 +60,10 @@ def _durable_end(disk: SimDisk, folder: str, point: int) -> int | None:
         if name.removesuffix(SWAP_SUFFIX).endswith(_LOG)
     )
     if not segments:
-        return 0 if disk.exists(folder) else None  # its name is not on the disk, or it was deleted
+        if not disk.exists(folder):
+            return None  # its name is not on the disk, or it was deleted
+        begun = [int(name.partition(".")[0]) for name in disk.list_dir(folder) if name.endswith(_LOG)]
+        return None if begun and min(begun) >= point else 0  # all before that was deleted, and it begins anew
     if segments[0][0] >= point:
         return None
     end = segments[0][0]
