@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from moldau.broker.requests.registry import served_on
 from moldau.records import BatchOptions, Codec, build_batch, compress
@@ -18,6 +19,7 @@ from moldau.wire import Message, apis, encode
 from moldau.wire import messages as m
 from moldau.wire.headers import encode_request_header
 from tests.broker.requests.handlers.wire_client import WireClient
+from tests.support.clients import wait_for
 from tests.support.random_messages import random_message
 
 Move = Callable[[str, float], None]
@@ -173,11 +175,12 @@ def wide_transaction(bootstrap: str, size: float) -> None:
     name = f"wide-{time.monotonic_ns()}"
     _exchange(bootstrap, _frame(topics([topics.CreatableTopic(name, count, 1)], 30_000), 7))
     with WireClient(bootstrap) as client:
-        deadline = time.monotonic() + _TIMEOUT_S
-        given = client.ask(m.InitProducerIdRequest(name, 60_000), 4)
-        while given.error_code and time.monotonic() < deadline:  # its coordinator may have to be made first
-            time.sleep(0.1)
-            given = client.ask(m.InitProducerIdRequest(name, 60_000), 4)
+
+        def begin() -> Any:
+            answer = client.ask(m.InitProducerIdRequest(name, 60_000), 4)
+            return None if answer.error_code else answer  # its coordinator may have to be made first
+
+        given = wait_for(begin, "the producer has an id", _TIMEOUT_S)
     writer = BatchOptions(
         producer_id=given.producer_id, producer_epoch=given.producer_epoch, base_sequence=0, transactional=True
     )
@@ -187,12 +190,12 @@ def wide_transaction(bootstrap: str, size: float) -> None:
     _exchange(bootstrap, _frame(request, 12))
     with WireClient(bootstrap) as client:
         client.ask(m.EndTxnRequest(name, given.producer_id, given.producer_epoch, True), 3)
-        deadline = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < deadline:  # until each has its marker
+
+        def is_ended() -> bool:
             (state,) = client.ask(m.DescribeTransactionsRequest([name])).transaction_states
-            if not state.transaction_state.startswith("Prepare"):
-                break
-            time.sleep(0.1)
+            return not state.transaction_state.startswith("Prepare")
+
+        wait_for(is_ended, "each partition has its marker", _TIMEOUT_S)
     _exchange(bootstrap, _frame(gone([gone.DeleteTopicState(name)], [], 30_000), 6))
 
 

@@ -42,7 +42,7 @@ class MoldauDataSource(DataSource):
                 raise
             raise NotImplementedError(
                 "Spark 4.1 tells Python streams neither where a batch begins nor how much it may read: use Spark 4.2 "
-                "or newer. Batch reads and both kinds of writes work"
+                "or newer (batch reads and writes do not need that)"
             ) from missing
 
         return make_stream_reader(self.options, schema)
