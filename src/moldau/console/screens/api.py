@@ -81,7 +81,7 @@ async def api_overview(visit: Visit) -> Response:
 
 
 async def api_changes(visit: Visit) -> Response:
-    return JSONResponse({"changes": [asdict(change) for change in visit.house.watcher.changes.last]})
+    return JSONResponse({"changes": [asdict(change) for change in visit.house.watcher.changes.everything()]})
 
 
 async def api_topics(visit: Visit) -> Response:

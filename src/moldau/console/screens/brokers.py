@@ -12,12 +12,13 @@ from moldau.console.screens import common
 from moldau.console.wording import counted
 
 _LED_MAX = 200
+_CHANGES = 15
 
 
 async def brokers(visit: Visit) -> Response:
     house = visit.house
-    changes = [each for each in house.watcher.changes.last if each.kind in ("broker", "controller", "isr", "leader")]
-    return house.views.page(visit, "brokers.html", title="Brokers", changes=changes[:15])
+    changes = house.watcher.changes.in_brief(_CHANGES, frozenset({"isr", "leader"}))
+    return house.views.page(visit, "brokers.html", title="Brokers", changes=changes)
 
 
 def _broker(visit: Visit) -> Broker:

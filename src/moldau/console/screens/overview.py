@@ -34,16 +34,15 @@ async def overview(visit: Visit) -> Response:
         size=sum(broker.size_bytes for broker in snapshot.brokers.values()),
         busiest=busiest,
         behind=behind,
-        changes=list(house.watcher.changes.last)[:_CHANGES],
+        changes=house.watcher.changes.in_brief(_CHANGES),
         sparks={topic.name: history.values(("topic", topic.name), 60) for topic in busiest},
         lags={group.name: history.values(("group", group.name), 60) for group in behind},
     )
 
 
 async def happened(visit: Visit) -> Response:
-    return visit.house.views.page(
-        visit, "happened.html", title="What happened", changes=list(visit.house.watcher.changes.last)
-    )
+    changes = visit.house.watcher.changes.everything()
+    return visit.house.views.page(visit, "happened.html", title="What happened", changes=changes)
 
 
 async def search(visit: Visit) -> Response:
