@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 
-from moldau.console.gate.guard import Door, Guarded
 from moldau.console.gate.headers import CONTENT_SECURITY_POLICY
 from moldau.console.gate.roles import Role
 from moldau.console.gate.users import Users, UsersFileError, hashed, matches, parse_users
+from moldau.console.guard import Guarded
 from moldau.console.routes import DOORS
+from moldau.console.visit import Door
 from tests.console.support import Client, console, post
 
 PASSWORDS = {"vera": "viewer's word", "otto": "operator's word", "anna": "admin's word"}

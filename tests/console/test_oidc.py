@@ -14,9 +14,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from moldau.console.gate.oidc import Oidc
+from moldau.console.gate.oidc import Oidc, OidcSettings
 from moldau.console.gate.roles import Role
-from moldau.console.settings import OidcSettings
 from tests.console.support import Client, console
 
 

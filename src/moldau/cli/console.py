@@ -13,7 +13,8 @@ from moldau.cli.failure import fail
 from moldau.cli.frame import Target
 
 if TYPE_CHECKING:
-    from moldau.console.settings import ConsoleSettings, OidcSettings
+    from moldau.console.gate.oidc import OidcSettings
+    from moldau.console.settings import ConsoleSettings
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -120,8 +121,8 @@ def _oidc(file: Path) -> OidcSettings:
     import os
 
     from moldau.broker.config import read_properties
+    from moldau.console.gate.oidc import OidcSettings
     from moldau.console.gate.roles import role_named
-    from moldau.console.settings import OidcSettings
 
     told = read_properties(str(file))
     for name in ("issuer", "client.id", "public.url"):

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moldau.console.gate.guard import Door, Guarded, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.gate.roles import Role
+from moldau.console.guard import Guarded
 from moldau.console.house import House
 from moldau.console.routes import DOORS
 from moldau.console.settings import ConsoleSettings
 from moldau.console.views import Views
+from moldau.console.visit import Door, Visit
 
 
 def create_app(settings: ConsoleSettings) -> Starlette:
@@ -35,12 +37,13 @@ def create_app(settings: ConsoleSettings) -> Starlette:
     nothing = Door("GET", "/{rest:path}", _nothing, Role.ANYBODY, "What is not there.")
     app = Starlette(routes=[*routes, Route("/{rest:path}", Guarded(nothing, house))], lifespan=lifespan)
     app.state.house = house
+    app.state.doors = DOORS  # for those who tell of them: the API's page and its OpenAPI document
     app.add_exception_handler(405, _not_so)
     return app
 
 
-async def _nothing(visit: Visit) -> Response:
-    return visit.house.failure(visit, 404, "There is nothing here. The menu, or Ctrl-K, leads to what there is.")
+async def _nothing(_: Visit) -> Response:
+    raise Refusal(404, "There is nothing here. The menu, or Ctrl-K, leads to what there is.")
 
 
 async def _not_so(_: Request, __: Exception) -> Response:

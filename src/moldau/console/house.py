@@ -1,44 +1,35 @@
-"""All a running console has, and how a handler is called: the one object that knows everything, made by `app.py`."""
+"""All a running console has: the one object that knows everything, made by `app.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, Producer
-from starlette.responses import HTMLResponse, Response
 
-from moldau.client.connection import BrokerError, ClientError, Disconnected
 from moldau.client.security import librdkafka_security
 from moldau.client.settings import parse_client_settings
 from moldau.console.cluster.asking import Asker
 from moldau.console.cluster.model import Snapshot
 from moldau.console.cluster.watching import Watcher
 from moldau.console.gate.audit import Audit
-from moldau.console.gate.guard import Handler, Refusal, Visit, json_failure
 from moldau.console.gate.oidc import Oidc
+from moldau.console.gate.refusal import Refusal
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import Person, Session, Sessions
 from moldau.console.gate.users import Users
-from moldau.console.jobs import Busy, Jobs
-from moldau.console.messages.filters import FilterError
+from moldau.console.jobs import Jobs
 from moldau.console.messages.masking import Masks
-from moldau.console.messages.reading import NoSuchTopic
-from moldau.console.messages.registry import RegistryReader, RegistryTrouble
-from moldau.console.messages.tail import Tails, TooManyTails
+from moldau.console.messages.registry import RegistryReader
+from moldau.console.messages.tail import Tails
 from moldau.console.pipelines import pipeline_numbers
 from moldau.console.settings import ConsoleSettings
-from moldau.toolkit.errors import ToolkitError
-
-if TYPE_CHECKING:
-    from moldau.console.views import Views
+from moldau.console.views import Views
 
 T = TypeVar("T")
-log = logging.getLogger("moldau.console")
 
 _THREADS = 8
 _ASKING_MAX = 64  # that wait or are answered
@@ -168,40 +159,3 @@ class House:
         if error is not None:
             raise KafkaException(error)
         return message
-
-    # ---- answers
-
-    async def supervised(self, handler: Handler, visit: Visit) -> Response:
-        """A handler, with what may go wrong turned into sentences."""
-        try:
-            return await handler(visit)
-        except FilterError as error:
-            raise Refusal(400, str(error)) from error
-        except NoSuchTopic as error:
-            raise Refusal(404, str(error)) from error
-        except (Busy, TooManyTails) as error:
-            raise Refusal(429, str(error)) from error
-        except Disconnected as error:
-            raise Refusal(502, f"The cluster does not answer: {error}") from error
-        except BrokerError as error:
-            raise Refusal(409, f"The cluster refuses: {error}") from error
-        except ClientError as error:
-            raise Refusal(502, str(error)) from error
-        except KafkaException as error:
-            cause = error.args[0]
-            raise Refusal(502, f"The cluster says: {cause.str() if hasattr(cause, 'str') else error}") from error
-        except (ToolkitError, RegistryTrouble) as error:
-            raise Refusal(502, str(error)) from error
-        except (Refusal, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            log.exception("%s %s failed", visit.request.method, visit.request.url.path)
-            raise Refusal(500, f"The console failed: {type(error).__name__}. Its log says more.") from error
-
-    def failure(self, visit: Visit, status: int, text: str) -> Response:
-        request = visit.request
-        if request.url.path.startswith("/api/") or "json" in request.headers.get("content-type", ""):
-            return json_failure(status, text)
-        if visit.is_fragment:
-            return HTMLResponse(self.views.fragment("failure_fragment.html", text=text, status=status), status)
-        return self.views.page(visit, "failure.html", status_code=status, text=text, status=status)

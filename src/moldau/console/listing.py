@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-if TYPE_CHECKING:
-    from moldau.console.gate.guard import Visit
+from moldau.console.visit import Visit
 
 T = TypeVar("T")
 PER_PAGE = 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from moldau.console.gate.guard import Door, Handler
 from moldau.console.gate.roles import Role
 from moldau.console.screens import (
     api,
@@ -19,6 +18,7 @@ from moldau.console.screens import (
     topics,
     transactions,
 )
+from moldau.console.visit import Door, Handler
 
 
 def _look(path: str, handler: Handler, about: str, **parameters: str) -> Door:

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.console.gate.oidc import OidcSettings
 from moldau.console.gate.roles import Role
 from moldau.console.messages.masking import MaskRule
 
 
 class ConsoleError(ValueError):
     """A setting cannot be used; says what to write."""
-
-
-@dataclass(slots=True, frozen=True)
-class OidcSettings:
-    """A provider people log in with, and which of its claims says what they may do here."""
-
-    issuer: str
-    client_id: str
-    client_secret: str = field(repr=False, default="")
-    public_url: str = ""  # where browsers reach the console: the provider sends them back there
-    role_claim: str = "roles"
-    roles: Mapping[str, Role] = field(default_factory=dict)  # value of the claim -> role
-    default_role: Role | None = None
-    scopes: str = "openid profile email"
 
 
 @dataclass(slots=True, frozen=True)

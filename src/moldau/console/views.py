@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from moldau.console.cluster.model import Snapshot
 from moldau.console.gate.roles import Role
+from moldau.console.gate.sessions import Person, Session
+from moldau.console.messages.registry import RegistryReader
 from moldau.console.messages.text import visible
+from moldau.console.settings import ConsoleSettings
 from moldau.console.wording import counted, noun
-
-if TYPE_CHECKING:
-    from moldau.console.gate.guard import Visit
 
 _HERE = Path(__file__).parent
 _LIVE = "live"
@@ -78,6 +80,38 @@ def share(part: float, whole: float) -> int:
     return round(100 * part / whole) if whole > 0 else 0
 
 
+class Known(Protocol):
+    """What every page shows of the console itself."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def settings(self) -> ConsoleSettings: ...
+
+    @property
+    def registry(self) -> RegistryReader | None: ...
+
+
+class Seen(Protocol):
+    """What pages need of a request and of who made it."""
+
+    @property
+    def request(self) -> Request: ...
+
+    @property
+    def house(self) -> Known: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def person(self) -> Person: ...
+
+    @property
+    def is_fragment(self) -> bool: ...
+
+
 class Views:
     def __init__(self) -> None:
         self._environment = Environment(
@@ -117,7 +151,7 @@ class Views:
         for name in self._environment.list_templates():
             self._environment.get_template(name)
 
-    def page(self, visit: Visit, template: str, status_code: int = 200, **data: Any) -> Response:
+    def page(self, visit: Seen, template: str, status_code: int = 200, **data: Any) -> Response:
         """A page; only its live part, if that is what was asked for."""
         found = self._environment.get_template(template)
         request, house = visit.request, visit.house

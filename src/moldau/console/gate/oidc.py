@@ -14,13 +14,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import Person
-
-if TYPE_CHECKING:
-    from moldau.console.settings import OidcSettings
 
 _TIMEOUT_S = 8.0
 _ANSWER_BYTES_MAX = 1 << 20
@@ -31,6 +29,20 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 class LoginFailed(Exception):
     """The provider did not vouch for anybody; says why."""
+
+
+@dataclass(slots=True, frozen=True)
+class OidcSettings:
+    """A provider people log in with, and which of its claims says what they may do here."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False, default="")
+    public_url: str = ""  # where browsers reach the console: the provider sends them back there
+    role_claim: str = "roles"
+    roles: Mapping[str, Role] = field(default_factory=dict)  # value of the claim -> role
+    default_role: Role | None = None
+    scopes: str = "openid profile email"
 
 
 class Oidc:

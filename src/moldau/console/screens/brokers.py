@@ -7,8 +7,9 @@ from starlette.responses import Response
 from moldau.console.cluster import admin
 from moldau.console.cluster.admin import Reassignment
 from moldau.console.cluster.model import Broker
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 from moldau.console.wording import counted
 
 _LED_MAX = 200

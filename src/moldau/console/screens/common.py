@@ -8,7 +8,8 @@ from typing import Any
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from moldau.console.cluster.model import Group, Topic
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
+from moldau.console.visit import Visit
 
 
 def done(visit: Visit, where: str, text: str) -> Response:

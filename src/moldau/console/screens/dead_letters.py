@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from moldau.console.cluster.model import Topic
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
 from moldau.console.messages import reading
 from moldau.console.messages.masking import Masks
@@ -18,6 +18,7 @@ from moldau.console.messages.reading import Budget, Placed
 from moldau.console.messages.records import Lens, Record, header_text
 from moldau.console.messages.text import one_line
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
 from moldau.toolkit.message import headers_of
 

@@ -12,11 +12,12 @@ from moldau.client.cluster import Cluster
 from moldau.client.settings import parse_client_settings
 from moldau.console.cluster import admin
 from moldau.console.cluster.model import Group, Snapshot, Where
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
 from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
 from moldau.console.screens.messages import time_ms
+from moldau.console.visit import Visit
 from moldau.console.wording import counted
 
 _ORDERS = {

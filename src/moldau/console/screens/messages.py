@@ -16,13 +16,14 @@ from confluent_kafka import TopicPartition
 from starlette.responses import Response, StreamingResponse
 
 from moldau.console.cluster.model import Topic
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.messages import filters, reading
 from moldau.console.messages.decoding import FORMATS, Decoded, coloured, compact
 from moldau.console.messages.reading import Budget, Page
 from moldau.console.messages.records import Lens, Record, Row, rows_through
 from moldau.console.messages.text import visible
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 
 _ROWS = 50
 _ROWS_MAX = 500

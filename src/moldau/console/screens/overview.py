@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response, StreamingResponse
 
 from moldau.console.cluster.health import alerts
-from moldau.console.gate.guard import Visit
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 
 _BUSY = 8
 _CHANGES = 12

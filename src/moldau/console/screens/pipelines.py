@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.pipelines import find_pipelines
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 
 
 async def pipelines(visit: Visit) -> Response:

@@ -6,11 +6,12 @@ import json
 
 from starlette.responses import Response
 
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.listing import searched
 from moldau.console.messages.decoding import Decoded, coloured, pretty
 from moldau.console.messages.registry import RegistryReader
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 
 _SHOWN = 500
 

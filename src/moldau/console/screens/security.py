@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from moldau.console.cluster import access
 from moldau.console.cluster.access import Acl
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 from moldau.console.wording import counted
 
 

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 
 from starlette.responses import RedirectResponse, Response
 
-from moldau.console.gate.guard import Refusal, Visit, set_cookie
 from moldau.console.gate.oidc import LoginFailed
+from moldau.console.gate.refusal import Refusal
 from moldau.console.gate.sessions import Person
+from moldau.console.guard import set_cookie
+from moldau.console.visit import Visit
 
 _STATIC = Path(__file__).parent.parent / "static"
 _FILES = {str(file.relative_to(_STATIC)): file for file in _STATIC.rglob("*") if file.is_file()}

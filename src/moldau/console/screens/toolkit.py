@@ -10,13 +10,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
 from moldau.console.messages import reading
 from moldau.console.messages.decoding import decode
 from moldau.console.messages.reading import Budget, Page, Placed
 from moldau.console.messages.text import one_line, visible
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 from moldau.toolkit import letters
 from moldau.toolkit.delays import entry
 from moldau.toolkit.delays.topics import POSITION, DelayTopics

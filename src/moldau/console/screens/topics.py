@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from moldau.console.cluster import admin
 from moldau.console.cluster.model import Topic
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 from moldau.console.wording import counted
 
 _PARTITIONS_MAX = 10_000

@@ -8,8 +8,9 @@ from confluent_kafka import Producer
 from starlette.responses import Response
 
 from moldau.console.cluster import admin
-from moldau.console.gate.guard import Refusal, Visit
+from moldau.console.gate.refusal import Refusal
 from moldau.console.screens import common
+from moldau.console.visit import Visit
 
 _CALL_S = 15.0
 

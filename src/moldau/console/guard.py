@@ -7,99 +7,38 @@ origin, calls the handler, turns failures into pages people can act on, notes ch
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from hmac import compare_digest
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from confluent_kafka import KafkaException
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from moldau.client.connection import BrokerError, ClientError, Disconnected
 from moldau.console.gate.headers import NOT_KEPT, SECURITY
+from moldau.console.gate.refusal import Refusal
 from moldau.console.gate.roles import Role
-from moldau.console.gate.sessions import COOKIE, Person, Session
-
-if TYPE_CHECKING:
-    from moldau.console.house import House
+from moldau.console.gate.sessions import COOKIE, Session
+from moldau.console.house import House
+from moldau.console.jobs import Busy
+from moldau.console.messages.filters import FilterError
+from moldau.console.messages.reading import NoSuchTopic
+from moldau.console.messages.registry import RegistryTrouble
+from moldau.console.messages.tail import TooManyTails
+from moldau.console.visit import Door, Handler, Visit
+from moldau.toolkit.errors import ToolkitError
 
 log = logging.getLogger("moldau.console")
 
 _BODY_BYTES_MAX = 16 << 20
 _STRANGERS_BODY_BYTES_MAX = 64 << 10
 _FIELDS_MAX = 200
-
-
-class Refusal(Exception):
-    """The request cannot be done; the text says why and what to do."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
-
-
-@dataclass(slots=True)
-class Visit:
-    """One request, by somebody who may make it."""
-
-    request: Request
-    house: House
-    session: Session
-    form: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def person(self) -> Person:
-        return self.session.person
-
-    @property
-    def is_fragment(self) -> bool:
-        """A part of the page is wanted, not a page."""
-        headers = self.request.headers
-        return headers.get("hx-request") == "true" and "hx-history-restore-request" not in headers
-
-    def may(self, role: Role, *, change: bool = False) -> bool:
-        """Whether a button is worth showing."""
-        return self.person.role >= role and not (change and self.house.settings.is_read_only)
-
-    def query(self, name: str, default: str = "") -> str:
-        return self.request.query_params.get(name, default)
-
-    def number(self, name: str, default: int, least: int, most: int) -> int:
-        text = self.query(name)
-        if not text:
-            return default
-        if not text.removeprefix("-").isdecimal() or len(text) > 20:
-            raise Refusal(400, f"{name} is {text[:40]!r}: write a whole number")
-        return max(least, min(most, int(text)))
-
-
-Handler = Callable[[Visit], Awaitable[Response]]
-
-
-@dataclass(slots=True, frozen=True)
-class Door:
-    """One route, and who may pass."""
-
-    method: str
-    path: str
-    handler: Handler
-    role: Role
-    about: str
-    changes: bool = False
-    parameters: Mapping[str, str] = field(default_factory=dict)  # of the query or form, for the OpenAPI document
-
-    @property
-    def name(self) -> str:
-        return self.handler.__name__
-
-    @property
-    def is_api(self) -> bool:
-        return self.path.startswith("/api/")
 
 
 class Guarded:
@@ -136,9 +75,9 @@ class Guarded:
             else:
                 response = await self._pass(visit)
         except Refusal as refusal:
-            response = house.failure(visit, refusal.status, refusal.text)
+            response = _failure(visit, refusal.status, refusal.text)
         except HTTPException as error:
-            response = house.failure(visit, error.status_code, str(error.detail))
+            response = _failure(visit, error.status_code, str(error.detail))
         if is_new and COOKIE not in response.headers.get("set-cookie", ""):
             if door.path.startswith("/static"):
                 house.sessions.end(session)
@@ -149,7 +88,7 @@ class Guarded:
     def _turned_away(self, visit: Visit) -> Response:
         if visit.person.role is Role.ANYBODY:
             if self.door.is_api or self.door.method != "GET":
-                return visit.house.failure(visit, 401, "Log in first.")
+                return _failure(visit, 401, "Log in first.")
             where = quote(visit.request.url.path + (f"?{visit.request.url.query}" if visit.request.url.query else ""))
             if visit.is_fragment:
                 return Response(status_code=401, headers={"hx-redirect": f"/login?next={where}"})
@@ -157,14 +96,14 @@ class Guarded:
         if self.door.changes:
             self._note(visit, {}, "refused: role")
         needed = self.door.role.word
-        return visit.house.failure(
+        return _failure(
             visit, 403, f"This takes the role {needed}, and {visit.person.name or 'you'} has {visit.person.role.word}."
         )
 
     async def _pass(self, visit: Visit) -> Response:
         door = self.door
         if door.method == "GET":
-            return await visit.house.supervised(door.handler, visit)
+            return await _supervised(door.handler, visit)
         if door.changes and visit.house.settings.is_read_only:
             self._note(visit, {}, "refused: read-only")
             raise Refusal(403, "This console is read-only: it was started with --read-only.")
@@ -177,7 +116,7 @@ class Guarded:
             self._note(visit, {}, "refused: token")
             raise Refusal(403, "The page is older than your session: load it again, then repeat what you did.")
         try:
-            response = await visit.house.supervised(door.handler, visit)
+            response = await _supervised(door.handler, visit)
         except Refusal as refusal:
             if door.changes:
                 self._note(visit, visit.form, f"refused: {refusal.text}")
@@ -192,6 +131,43 @@ class Guarded:
         details = {**{name: str(value) for name, value in request.path_params.items()}, **form}
         person = visit.person
         visit.house.audit.note(person.name or "anonymous", person.role.word, address, self.door.name, details, outcome)
+
+
+async def _supervised(handler: Handler, visit: Visit) -> Response:
+    """A handler, with what may go wrong turned into sentences."""
+    try:
+        return await handler(visit)
+    except FilterError as error:
+        raise Refusal(400, str(error)) from error
+    except NoSuchTopic as error:
+        raise Refusal(404, str(error)) from error
+    except (Busy, TooManyTails) as error:
+        raise Refusal(429, str(error)) from error
+    except Disconnected as error:
+        raise Refusal(502, f"The cluster does not answer: {error}") from error
+    except BrokerError as error:
+        raise Refusal(409, f"The cluster refuses: {error}") from error
+    except ClientError as error:
+        raise Refusal(502, str(error)) from error
+    except KafkaException as error:
+        cause = error.args[0]
+        raise Refusal(502, f"The cluster says: {cause.str() if hasattr(cause, 'str') else error}") from error
+    except (ToolkitError, RegistryTrouble) as error:
+        raise Refusal(502, str(error)) from error
+    except (Refusal, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        log.exception("%s %s failed", visit.request.method, visit.request.url.path)
+        raise Refusal(500, f"The console failed: {type(error).__name__}. Its log says more.") from error
+
+
+def _failure(visit: Visit, status: int, text: str) -> Response:
+    request = visit.request
+    if request.url.path.startswith("/api/") or "json" in request.headers.get("content-type", ""):
+        return JSONResponse({"error": text}, status)
+    if visit.is_fragment:
+        return HTMLResponse(visit.house.views.fragment("failure_fragment.html", text=text, status=status), status)
+    return visit.house.views.page(visit, "failure.html", status_code=status, text=text, status=status)
 
 
 def set_cookie(response: Response, session: Session, *, is_secure: bool) -> None:
@@ -259,7 +235,3 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else ""
     return "" if value is None else str(value)
-
-
-def json_failure(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status)
