@@ -3,7 +3,8 @@
 A move copies in a thread while the partition goes on serving; its last step, on the loop, swaps the two. Asking for
 another dir meanwhile ends the move under way and begins the next; asking for the dir it is in just ends it.
 
-Invariant: a partition's log is always the one the `LogManager` has; at most one move per partition runs.
+Invariant: a partition's log is always the one the `LogManager` has; at most one move per name and index runs, and what
+was wished for a partition is not done to another that was made under its name since.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ class FutureLog(NamedTuple):
     offset_lag: int
 
 
+class _Target(NamedTuple):
+    """Where a partition is to lie in the end. The partition of that name may be another one by then."""
+
+    partition: Partition
+    log_dir: str
+
+
 class LogDirMoves:
     """Belongs to the event loop."""
 
@@ -46,7 +54,7 @@ class LogDirMoves:
         """`after_move` is called with a partition that lies in another dir now."""
         self._broker = broker
         self._after_move = after_move
-        self._targets: dict[TopicPartition, str] = {}
+        self._targets: dict[TopicPartition, _Target] = {}
         self._jobs: dict[TopicPartition, MoveJob] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -57,22 +65,22 @@ class LogDirMoves:
         key = partition.log.topic_partition
         job = self._jobs.get(key)
         if job is not None:
-            self._targets[key] = target_dir
+            self._targets[key] = _Target(partition, target_dir)
             if job.target_dir != target_dir:
                 job.error = job.error or LogError(f"the move to {job.target_dir} was replaced by one to {target_dir}")
             return
         if target_dir == partition.log.log_dir:
             return
-        self._targets[key] = target_dir
+        self._targets[key] = _Target(partition, target_dir)
         self._jobs[key] = MoveJob(self._broker.logs, partition.log, target_dir)
-        task = begin(self._broker.loop, "a move between log dirs", self._run(partition, key))
+        task = begin(self._broker.loop, "a move between log dirs", self._run(key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, partition: Partition, key: TopicPartition) -> None:
+    async def _run(self, key: TopicPartition) -> None:
         logs = self._broker.logs
         while True:
-            job = self._jobs[key]
+            partition, job = self._targets[key].partition, self._jobs[key]
             is_over = False
             while not is_over:
                 await self._broker.loop.run_in_executor(self._executor(), job.run)
@@ -89,11 +97,18 @@ class LogDirMoves:
                 self._after_move(partition)
             else:
                 _log.warning("%r stays where it is: %s", partition, job.error)
-            target_dir = self._targets[key]
-            if log is None or self._is_stopping or target_dir in (log.log_dir, job.target_dir):
+            target = self._targets[key]
+            was_tried = target == (partition, job.target_dir)
+            is_gone = log is None or target.partition.log is not log
+            if is_gone or was_tried or self._is_stopping or target.log_dir == target.partition.log.log_dir:
                 del self._targets[key]
                 return
-            self._jobs[key] = MoveJob(logs, log, target_dir)
+            try:
+                self._jobs[key] = MoveJob(logs, target.partition.log, target.log_dir)
+            except LogError as error:
+                _log.warning("%r stays where it is: %s", target.partition, error)
+                del self._targets[key]
+                return
 
     def _executor(self) -> Executor:
         if not self._broker.has_own_threads:

@@ -220,6 +220,48 @@ def test_a_topic_deleted_while_it_moves_stays_deleted(
     assert own_client.latest(name).offset == 0
 
 
+def remake(client: WireClient, name: str, others: int = 0) -> None:
+    """With `others`, new topics take the places that would be its own."""
+    deleted = client.ask(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 5)
+    assert deleted.responses[0].error_code == 0
+    for _ in range(others):
+        client.new_topic()
+    client.new_topic(name=name)
+
+
+def test_a_topic_made_again_while_its_former_self_moves_moves_by_itself(
+    own_broker: Broker, own_client: WireClient, held: HeldMoves
+) -> None:
+    name = own_client.new_topic()
+    assert move(own_client, name, other_dir(own_broker, dir_of(own_client, name))) == 0
+    remake(own_client, name)
+    target = other_dir(own_broker, dir_of(own_client, name))
+    assert move(own_client, name, target) == 0
+    held.go.set()
+    wait_until_in(own_client, name, target)
+    assert (own_client.produce(name, [b"a"]).error_code, own_client.latest(name).offset) == (0, 1)
+    assert len(own_broker.node.broker.logs.online_dirs) == 2
+
+
+def test_what_was_wished_for_a_topic_is_not_done_to_its_successor(
+    own_broker: Broker, own_client: WireClient, held: HeldMoves
+) -> None:
+    name = own_client.new_topic()
+    here = dir_of(own_client, name)
+    assert move(own_client, name, other_dir(own_broker, here)) == 0
+    assert move(own_client, name, here) == 0  # ends the first, and is the last that was wished
+    remake(own_client, name)
+    if dir_of(own_client, name) == here:
+        remake(own_client, name, others=1)
+    assert dir_of(own_client, name) != here
+    held.go.set()
+    moves = own_broker.node.broker.moves
+    deadline = time.monotonic() + 20
+    while on_loop(own_broker, lambda: len(moves._tasks)):
+        assert time.monotonic() < deadline
+    assert dir_of(own_client, name) == other_dir(own_broker, here)
+
+
 def test_stopping_gives_up_a_move_and_keeps_the_records(tmp_path: Path, held: HeldMoves) -> None:
     with make_broker(tmp_path) as broker, WireClient(broker.bootstrap_servers) as client:
         name = client.new_topic()
