@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from moldau.wire.fetch import FetchedFrame
 from tests.replication.brokers import LAG_MAX_MS, Cluster, directory_id
+from tests.simulation.loop import VirtualLoop
 from tests.support.sim_disk import SimDisk
 
 _FIRST_SEGMENT = "/data/t-0/00000000000000000000.log"
@@ -192,6 +194,42 @@ def test_followers_wait_for_the_disk_where_the_topic_wants_flushes() -> None:
         cluster.create("t", [1, 2], flush_messages="1")
         assert await cluster.produce(1, "t", "a") is ErrorCode.NONE
         assert cluster.log(1, "t").flushed_offset == cluster.log(2, "t").flushed_offset == 1
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize("was_leader", [False, True], ids=["as follower", "as leader"])
+def test_a_follower_does_not_tell_a_new_leader_of_what_its_stalled_disk_does_not_have(was_leader: bool) -> None:
+    """Found by the simulator (15001336): whoever took over its partition went on at the end of the log, while what had
+    been appended before still waited for the disk; after a loss of power it had not been there."""
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        cluster.create("t", [2, 1, 3] if was_leader else [1, 2, 3], flush_messages="1")
+        run_in_executor, is_healed = VirtualLoop.run_in_executor, asyncio.Event()
+
+        def stalled(loop: VirtualLoop, executor: object, work: Callable[..., Any], *args: Any) -> Any:
+            job = getattr(work, "__self__", None)
+
+            async def later() -> None:
+                await is_healed.wait()
+                await run_in_executor(loop, executor, work, *args)
+
+            if isinstance(job, FlushJob) and job._disk is cluster.members[2].disk:
+                return loop.create_task(later())
+            return run_in_executor(loop, executor, work, *args)
+
+        with patch.object(VirtualLoop, "run_in_executor", stalled):
+            leader = cluster.members[2 if was_leader else 1].broker.replicas.leader("t", 0)
+            leader.append(build_batch([(0, 0, None, b"a", ())]))
+            await cluster.until(lambda: all(cluster.values(each, "t") == ["a"] for each in (1, 2, 3)))
+            assert cluster.log(2, "t").flushed_offset == 0
+            cluster.elect("t", 3, [1, 2, 3])
+            await asyncio.sleep(LAG_MAX_MS / 2_000)
+            assert (cluster.log(3, "t").flushed_offset, cluster.log(3, "t").high_watermark) == (1, 0)
+            is_healed.set()
+            await cluster.until(lambda: cluster.log(3, "t").high_watermark == 1)
+        assert cluster.log(2, "t").flushed_offset == 1
 
     cluster.run(test)
 

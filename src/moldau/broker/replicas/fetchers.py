@@ -160,6 +160,8 @@ class _Fetcher:
         self._positions: dict[Key, FetchFrom] = {}
         self._dirty: dict[Key, None] = {}
         self._asked: dict[Key, None] = {}
+        # What was appended, by whichever fetcher or as leader, and must be flushed before the leader hears of it.
+        self._unflushed: list[_Followed] = []
         self._looked_at_all_ms = float("-inf")
         self._session = FollowerSession(wants_session=joins is None)
         self._changed = asyncio.Event()
@@ -211,6 +213,10 @@ class _Fetcher:
         if self.before_round is not None:
             self.before_round()
         wait_ms = self._update_wanted()
+        if self._unflushed:
+            self._dirty.update(self._asked)
+            await self._flush(self._unflushed)
+            return
         endpoint = self._endpoint()
         if endpoint is None or not self._positions:
             self._dirty.update(self._asked)
@@ -272,6 +278,7 @@ class _Fetcher:
         max_bytes = broker.config.get_int("replica.fetch.max.bytes")
         is_exceeded = self._quota().is_exceeded(now_ms)
         soonest_ms = _NEVER
+        self._unflushed = []
         for key in dirty:
             followed = self.partitions.get(key)
             if followed is None:
@@ -280,7 +287,11 @@ class _Fetcher:
             ready_at_ms = followed.state.ready_at_ms
             if is_exceeded and not followed.state.is_in_sync and self._is_throttled(followed.partition):
                 ready_at_ms = now_ms + _THROTTLE_CHECK_MS
-            if ready_at_ms <= now_ms:
+            if ready_at_ms <= now_ms and followed.partition.log.needs_flush:
+                self._unflushed.append(followed)
+                self._positions.pop(key, None)
+                self._dirty[key] = None
+            elif ready_at_ms <= now_ms:
                 self._positions[key] = FetchFrom(*followed.position, max_bytes)
             else:
                 self._positions.pop(key, None)
@@ -331,7 +342,6 @@ class _Fetcher:
     async def _take(self, frame: FetchedFrame) -> None:
         truncations: list[tuple[_Followed, int]] = []
         lost: list[_Followed] = []
-        unflushed: list[Partition] = []
         for topic_id, results in frame.topics:
             if not isinstance(topic_id, bytes):
                 raise MalformedFrame("the answer names topics and not their ids: the leader is too old")
@@ -343,8 +353,7 @@ class _Fetcher:
                     continue  # the image moved on while the answer was on its way
                 step = decide(result.error_code, result.diverging_epoch)
                 if step is Next.APPEND:
-                    if self._append(followed, result):
-                        unflushed.append(followed.partition)
+                    self._append(followed, result)
                 elif step is Next.TRUNCATE:
                     assert result.diverging_epoch is not None
                     log = followed.partition.log
@@ -356,13 +365,10 @@ class _Fetcher:
                 else:
                     self._set_aside(followed, ErrorCode(result.error_code), is_over=step is Next.STOP)
         self._truncate(truncations)
-        if unflushed:
-            await self._flush(unflushed)
         if lost:
             await self._find_offsets(lost)
 
-    def _append(self, followed: _Followed, result: FetchedPartition) -> bool:
-        """Whether a flush must come before the next fetch."""
+    def _append(self, followed: _Followed, result: FetchedPartition) -> None:
         partition, state = followed.partition, followed.state
         records = result.records[0] if result.records else b""
         assert isinstance(records, (bytes, memoryview))
@@ -375,10 +381,10 @@ class _Fetcher:
             followed.catch_up()
             if error.first_offset < state.fetch_offset <= error.last_offset:
                 self._truncate([(followed, error.first_offset)])
-            return False
+            return
         except LogError as error:
             self._failed(followed, error)
-            return False
+            return
         state.lag = max(0, result.high_watermark - partition.log.log_end_offset)
         state.refusals = 0
         if records:
@@ -387,7 +393,6 @@ class _Fetcher:
                 self._quota().record(len(records), self._broker.clock.monotonic_ms())
         if is_more_readable:
             self._broker.fetch_purgatory.check_and_complete(partition.key)
-        return bool(records) and partition.log.needs_flush
 
     def _failed(self, followed: _Followed, error: LogError) -> None:
         self._complain(followed, error)
@@ -428,15 +433,21 @@ class _Fetcher:
         for followed, _ in truncations:
             followed.catch_up()
 
-    async def _flush(self, partitions: list[Partition]) -> None:
-        """The topic wants its records on the disk: they count as fetched only then."""
-        jobs = [FlushJob(partition.log) for partition in partitions if not partition.log.is_offline]
-        await asyncio.gather(*(self._broker.loop.run_in_executor(self._broker.executor, job.run) for job in jobs))
-        for job in jobs:
+    async def _flush(self, unflushed: list[_Followed]) -> None:
+        """These topics want their records on the disk: they count as fetched only then."""
+        jobs = []
+        for followed in unflushed:
+            if followed.partition.log.is_offline:
+                followed.state.ready_at_ms = _NEVER
+            else:
+                jobs.append((followed, FlushJob(followed.partition.log)))
+        executor = self._broker.executor
+        await asyncio.gather(*(self._broker.loop.run_in_executor(executor, job.run) for _, job in jobs))
+        for followed, job in jobs:
             try:
                 job.finish()
             except LogError as error:
-                _log.error("cannot flush a replica: %s", error)
+                self._failed(followed, error)
 
     # -- offsets that the leader does not have
 
