@@ -406,14 +406,11 @@ class World:
         return None if node is None else node.broker.metadata_log.raft.me.directory_id
 
     def newest(self, topic: str, index: int) -> PartitionImage | None:
-        """What the controllers last committed about a partition, as far as any running node knows it."""
-        newest: PartitionImage | None = None
-        for _, quorum in self.quorums():
-            found = quorum.committed.topics.get(topic)
-            image = None if found is None else found.partitions.get(index)
-            if image is not None and (newest is None or image.partition_epoch > newest.partition_epoch):
-                newest = image
-        return newest
+        """What the controllers last committed about a partition, as far as any running node knows it. (Epochs of a
+        partition do not tell: another may have had its name before.)"""
+        newest = max((quorum for _, quorum in self.quorums()), key=lambda each: each.committed.offset, default=None)
+        found = None if newest is None else newest.committed.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
 
     def coordinates(self, host: str, group: str) -> bool:
         """Whether a host is the group's coordinator, and not only believes it."""
