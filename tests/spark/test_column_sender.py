@@ -49,6 +49,18 @@ def test_a_batch_reads_as_what_it_was_made_of(codec: Codec, keyed: bool) -> None
     assert found == [(key, value, n, 1_234) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_long_batch_of_equally_long_rows_reads_as_what_it_was_made_of(keyed: bool) -> None:
+    """Numbers of rows take one byte, then two, then three; lengths change now and then."""
+    count = 9_000
+    values: list[bytes | None] = [b"%0*d" % (70 if number < 5_000 else 20, number) for number in range(count)]
+    values[7_000] = None
+    keys: list[bytes | None] = [b"%04d" % number if keyed else None for number in range(count)]
+    records = record_bytes(binary(keys) if keyed else None, binary(values))
+    found = [(each.key, each.value, each.offset) for each in iter_records(b"".join(batch_parts(records, count, 1)))]
+    assert found == list(zip(keys, values, range(count), strict=True))
+
+
 def test_keys_are_hashed_as_java_does() -> None:
     keys = [CHANCE.randbytes(length) for length in range(70)]
     assert [int(each) for each in murmur2(binary([*keys]))] == [murmur2_of_one(key) for key in keys]

@@ -4,7 +4,7 @@ What lies before a record's key and before its value (lengths, as varints) is co
 the pieces row by row. Its data buffer is then what a batch carries.
 """
 
-from dataclasses import dataclass
+import itertools
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from moldau.records.codecs import Codec, compress
 _VARINT_BYTES = 5
 _RECORD_OVERHEAD_BYTES = 4 * _VARINT_BYTES + 3  # lengths and delta at their longest, attributes, time, no headers
 _NO_ATTRIBUTES_NO_TIME, _NO_KEY = b"\0\0", b"\x01"  # -1, zigzag
+_VARINT_BORDERS = (1 << 7, 1 << 14, 1 << 21, 1 << 28)  # of unsigned numbers, from which on they take one more byte
+_RECTANGLES_MAX = 16
 _SEED, _MULTIPLIER = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 Int64s = NDArray[np.int64]
 UInt8s = NDArray[np.uint8]
@@ -51,21 +53,15 @@ def sizes_at_most(keys: Any, values: Any) -> Int64s:
 def record_bytes(keys: Any, values: Any) -> memoryview:
     """The records of a batch, one after the other; `keys` is None where no row has one. All have the batch's time."""
     count = len(values)
-    value_lengths = lengths_of(values)
-    deltas, value_size = _varints(np.arange(count)), _varints(value_lengths)
-    sizes = 3 + deltas.sizes + value_size.sizes + np.maximum(value_lengths, 0)
+    value_lengths, deltas = lengths_of(values), np.arange(count)
+    sizes = 3 + _varint_sizes(deltas) + _varint_sizes(value_lengths) + np.maximum(value_lengths, 0)
     if keys is None:
-        key_size = _fixed(count, _NO_KEY)
-        sizes += 1
+        pieces = [_binaries([sizes + 1, _NO_ATTRIBUTES_NO_TIME, deltas, _NO_KEY, value_lengths]), values]
     else:
         key_lengths = lengths_of(keys)
-        key_size = _varints(key_lengths)
-        sizes += key_size.sizes + np.maximum(key_lengths, 0)
-    front = [_varints(sizes), _fixed(count, _NO_ATTRIBUTES_NO_TIME), deltas, key_size]
-    if keys is None:
-        pieces = [_binaries([*front, value_size]), values]
-    else:
-        pieces = [_binaries(front), keys, _binaries([value_size]), values]
+        sizes += _varint_sizes(key_lengths) + np.maximum(key_lengths, 0)
+        pieces = [_binaries([sizes, _NO_ATTRIBUTES_NO_TIME, deltas, key_lengths]), keys]
+        pieces += [_binaries([value_lengths]), values]
     no_headers, nothing = pa.scalar(b"\0", pa.binary()), pa.scalar(b"", pa.binary())
     joined = pc.binary_join_element_wise(*pieces, no_headers, nothing, null_handling="replace", null_replacement="")
     _, borders, data = joined.buffers()
@@ -93,49 +89,78 @@ def batch_parts(
     return bytes(head), payload
 
 
-@dataclass(slots=True, frozen=True)
-class _Bytes:
-    """A few bytes for each row: which of a row's columns are used, and how many."""
-
-    digits: UInt8s
-    used: NDArray[np.bool_]
-    sizes: Int64s
+def _zigzag(numbers: Int64s) -> Int64s:
+    """Small for numbers near zero, of either sign. Those here are lengths and counts: they stay far below 2**62."""
+    return (numbers << 1) ^ (numbers >> 63)
 
 
-def _varints(numbers: Int64s) -> _Bytes:
-    """Zigzag varints, with as many columns as the longest needs."""
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
-    width = max((int(zigzag.max()).bit_length() + 6) // 7, 1)
-    digits = np.empty((len(numbers), width), np.uint8)
-    used = np.empty((len(numbers), width), bool)
-    used[:, 0] = True
+def _varint_sizes(numbers: Int64s) -> Int64s:
+    zigzag = _zigzag(numbers)
     sizes = np.ones(len(numbers), np.int64)
-    rest = zigzag
-    for column in range(width):
-        digit = (rest & np.uint64(0x7F)).astype(np.uint8)
-        rest = rest >> np.uint64(7)
-        more = rest != 0
-        digits[:, column] = digit | (more.astype(np.uint8) << 7)
-        if column + 1 < width:
-            used[:, column + 1] = more
-            sizes += more
-    return _Bytes(digits, used, sizes)
+    most = int(zigzag.max())
+    for border in _VARINT_BORDERS:
+        if most < border:
+            break
+        sizes += zigzag >= border
+    return sizes
 
 
-def _fixed(count: int, data: bytes) -> _Bytes:
-    """The same for every row."""
-    shape = (count, len(data))
-    digits = np.broadcast_to(np.frombuffer(data, np.uint8), shape)
-    return _Bytes(digits, np.broadcast_to(np.True_, shape), np.full(count, len(data)))
+def _binaries(fields: list[Int64s | bytes]) -> Any:
+    """Of each row the fields side by side, as an Arrow column: numbers as varints, and bytes that all rows share.
+
+    Neighbouring rows whose numbers are equally long make a rectangle, which is filled column by column; that is what
+    most rows are. Where lengths change too often for that, single bytes are picked instead.
+    """
+    numbers = [_zigzag(each) for each in fields if not isinstance(each, bytes)]
+    sizes = np.array([_varint_sizes(each) for each in fields if not isinstance(each, bytes)])
+    count = sizes.shape[1]
+    constant = sum(len(each) for each in fields if isinstance(each, bytes))
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum(sizes.sum(axis=0) + constant, out=ends[1:])
+    changes = np.flatnonzero((sizes[:, 1:] != sizes[:, :-1]).any(axis=0)) + 1
+    if len(changes) <= _RECTANGLES_MAX:
+        data = np.empty(int(ends[-1]), np.uint8)
+        for start, end in itertools.pairwise((0, *map(int, changes), count)):
+            widths = [int(each) for each in sizes[:, start]]
+            _fill(data[ends[start] : ends[end]].reshape(end - start, -1), fields, numbers, widths, start, end)
+    else:
+        widths = [int(each) for each in sizes.max(axis=1)]
+        rectangle = np.empty((count, sum(widths) + constant), np.uint8)
+        _fill(rectangle, fields, numbers, widths, 0, count)
+        data = rectangle[_used(rectangle, fields, sizes, widths)]
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _binaries(pieces: list[_Bytes]) -> Any:
-    """The used bytes of each row, side by side, as an Arrow column."""
-    digits = np.concatenate([each.digits for each in pieces], axis=1)
-    used = np.concatenate([each.used for each in pieces], axis=1)
-    ends = np.zeros(len(used) + 1, np.int32)
-    np.cumsum(sum((each.sizes for each in pieces[1:]), pieces[0].sizes), out=ends[1:])
-    return pa.Array.from_buffers(pa.binary(), len(used), [None, pa.py_buffer(ends), pa.py_buffer(digits[used])])
+def _fill(
+    rectangle: UInt8s, fields: list[Int64s | bytes], numbers: list[Int64s], widths: list[int], start: int, end: int
+) -> None:
+    """Varints of these widths; a shorter one ends before, which its digits say."""
+    at, number = 0, 0
+    for field in fields:
+        if isinstance(field, bytes):
+            rectangle[:, at : at + len(field)] = np.frombuffer(field, np.uint8)
+            at += len(field)
+            continue
+        rest = numbers[number][start:end]
+        for _ in range(widths[number] - 1):
+            more = rest >> 7
+            rectangle[:, at] = (rest & 0x7F) | np.where(more, 0x80, 0)
+            rest, at = more, at + 1
+        rectangle[:, at] = rest
+        number, at = number + 1, at + 1
+
+
+def _used(rectangle: UInt8s, fields: list[Int64s | bytes], sizes: Int64s, widths: list[int]) -> NDArray[np.bool_]:
+    used = np.ones(rectangle.shape, bool)
+    at, number = 0, 0
+    for field in fields:
+        if isinstance(field, bytes):
+            at += len(field)
+            continue
+        for digit in range(1, widths[number]):
+            used[:, at + digit] = sizes[number] > digit
+        number, at = number + 1, at + widths[number]
+    return used
 
 
 def murmur2(column: Any) -> NDArray[np.uint32]:

@@ -30,6 +30,7 @@ from moldau.spark.producing import Sender, make_producer
 from moldau.spark.session import ADAPTIVE_STREAMING
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
 from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
+from moldau.spark.worker_process import keep_imports_out_of_collections
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,6 +150,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._forgets = forgets  # nobody will repeat this job under the same name
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        keep_imports_out_of_collections()
         iterator = _as_bytes(self._options, self._schema, iterator)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return write_at_least_once(self._options, iterator)
@@ -168,6 +170,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        keep_imports_out_of_collections()
         iterator = _as_bytes(self._options, self._schema, iterator)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return write_at_least_once(self._options, iterator)

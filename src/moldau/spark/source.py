@@ -69,6 +69,9 @@ def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any
     # Here and not above: the driver, which only plans, starts without numpy and Arrow, in half the time.
     from moldau.spark.arrow_rows import arrow_schema, to_rows
     from moldau.spark.fetch_client import read_range
+    from moldau.spark.worker_process import keep_imports_out_of_collections
+
+    keep_imports_out_of_collections()
 
     work: RangeToRead | None = partition.value
     if work is None:  # Spark's own stand-in for a job without tasks
