@@ -103,6 +103,7 @@ class Membership:
         await self._command(
             m.UnregisterBrokerRequest(node.node_id), {ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED}
         )
+        await self._drain(node)  # until then another operator could still move something to it
         node.replace_disk()
         self._world.log(f"{node.host} has left")
 
