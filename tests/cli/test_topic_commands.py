@@ -149,6 +149,15 @@ def test_config_of_topics_and_brokers(moldau: Command, topic: str) -> None:
     moldau.ok("config", "set", "topic", topic, "cleanup.policy-=compact")
     assert moldau.ok("config", "unset", "topic", topic, "cleanup.policy").out == f"changed topic {topic}\n"
     assert len(moldau.ok("config", "describe", "topic", topic, "--all", "--json").json) > 20
+    moldau.ok("config", "set", "client-metrics", "slow", "interval.ms=60000")
+    moldau.ok("config", "set", "group", "g", "consumer.session.timeout.ms=50000")
+    named = moldau.ok("config", "list", "client-metrics", "group", "broker", "--format", "{kind} {name}")
+    assert named.lines == ["broker 1", "client-metrics slow", "group g"]
+    assert f"topic {topic}" in moldau.ok("config", "list", "--format", "{kind} {name}").lines
+    assert "settings belong to" in moldau.refused(2, "config", "list", "planet")
+    moldau.ok("config", "unset", "client-metrics", "slow", "interval.ms")
+    moldau.ok("config", "unset", "group", "g", "consumer.session.timeout.ms")
+    assert moldau.ok("config", "list", "client-metrics", "group").err == "nothing of the kind has settings\n"
     moldau.ok("config", "set", "broker", "-", "log.retention.ms=777")
     assert "777" in moldau.ok("config", "describe", "broker", "1", "log.retention.ms").out
     moldau.ok("config", "unset", "broker", "-", "log.retention.ms")

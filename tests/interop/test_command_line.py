@@ -77,6 +77,10 @@ def topics(tour: Tour) -> None:
     tour.ok(
         "config of broker", "config", "describe", "broker", "1", "log.cleaner.threads", "--format", "{setting} {from}"
     )
+    metrics = ("client-metrics", name)
+    tour.ok("config client metrics", "config", "set", *metrics, "interval.ms=60000", "metrics=org.apache")
+    tour.ok("config list", "config", "list", "client-metrics", "--json")
+    tour.ok("config client metrics back", "config", "unset", *metrics, "interval.ms", "metrics")
     tour.ok("config broker back", "config", "unset", "broker", "1", "log.cleaner.threads")
     tour.ok("add partitions", "topic", "add-partitions", name, "--to", "4")
     tour.run("fewer partitions", "topic", "add-partitions", name, "--to", "2")

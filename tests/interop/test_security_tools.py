@@ -1,10 +1,12 @@
-"""Kafka's own tools for users and delegation tokens, on secured brokers: Moldau's and Apache Kafka's print the same.
+"""Kafka's own tools for users and delegation tokens, on secured brokers: Moldau's and Apache Kafka's print the same;
+`moldau token` does, too.
 
 And what Kafka's tool formatted with a first user, Moldau starts with.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from moldau.testing import Broker
 from moldau.testing.ports import free_ports
+from tests.cli.running import Command
 from tests.interop.apache_kafka import HOST, TOOLS, ApacheKafka, java_command
 from tests.interop.peers.workshop import run_unchecked
 from tests.net.certificates import as_pkcs8, make_identity
@@ -101,6 +104,32 @@ def tokens(tour: Tour) -> None:
     run("expire again", "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
 
 
+def own_tokens(tour: Tour) -> None:
+    """The same with `moldau token`."""
+    config = tour.folder / "own.properties"
+    config.write_text(login("SASL_SSL", "SCRAM-SHA-512", "ann", "ann-secret", tour.folder))
+    command = Command(f"{HOST}:{tour.ports['SASL_SSL']}", str(tour.folder))
+
+    def run(step: str, *arguments: str, token: str = "") -> str:
+        ended = command("token", *arguments, "--config", str(config))
+        text = f"exit {int(ended.code)}\n{ended.out}\n{ended.err}"
+        for pattern, word in ((r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"), *MASKS, (re.escape(token) or "^", "")):
+            text = re.sub(pattern, word, text)
+        tour.printed[step] = text
+        return ended.out
+
+    made = json.loads(run("moldau creates", "create", "-r", "User:bob", "--json"))
+    token = made["token"]
+    tour.printed["moldau creates"] = tour.printed["moldau creates"].replace(token, "TOKEN")
+    run("moldau lists", "list", "--owner", "User:ann", "--secrets", "--json", token=token)
+    run("moldau renews", "renew", token, "--for", "1h", token=token)
+    run("moldau expires later", "expire", made["hmac"], "--in", "10m", token=token)
+    run("moldau expires", "expire", token, token=token)
+    run("moldau expires again", "expire", token, token=token)
+    run("moldau renews what is gone", "renew", made["hmac"], token=token)
+    run("moldau for somebody else", "create", "--owner", "User:eve")
+
+
 def logins(tour: Tour) -> None:
     wrong = login("SASL_PLAINTEXT", "PLAIN", "bob", "wrong", tour.folder)
     right = login("SASL_SSL", "PLAIN", "bob", "bob-secret", tour.folder)
@@ -154,12 +183,16 @@ def tours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tour, Tour
             both.append(Tour(ports, own_folder))
         for stop in (users, tokens, logins):
             list(pool.map(stop, both))
+        for tour in both:  # one after the other: the command runs in this process
+            own_tokens(tour)
         yield both[0], both[1]
 
 
 STEPS = (
     *("both at once", "add", "add the other", "describe", "weak", "remove", "remove again", "describe what is left"),
     *("create", "describe tokens", "renew", "use it", "expire", "expire again"),
+    *("moldau creates", "moldau lists", "moldau renews", "moldau expires later", "moldau expires"),
+    *("moldau expires again", "moldau renews what is gone", "moldau for somebody else"),
     *("plain", "wrong password", "unknown user"),
 )
 

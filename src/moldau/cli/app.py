@@ -40,7 +40,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     OPERATING: {
         "group": Entry("group", "Consumer groups: who reads what, how far behind, and where from."),
-        "config": Entry("config", "Show and change settings of topics, brokers and groups."),
+        "config": Entry("config", "List, show and change settings of topics, brokers, groups and client metrics."),
         "broker": Entry("broker", "Brokers: list, disks, versions, features; elect leaders, unregister."),
         "quorum": Entry("quorum", "The controllers' quorum: status, replicas, voters."),
         "reassign": Entry("reassign", "Move replicas between brokers: plan, run, status, cancel, drain."),
@@ -58,6 +58,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     SECURITY: {
         "user": Entry("user", "Users that log in with SCRAM: add, list, remove."),
+        "token": Entry("token", "Delegation tokens, to log in without a password: create, list, renew, expire."),
         "acl": Entry("acl", "Rules about who may do what: add, list, remove."),
         "quota": Entry("quota", "Limits of users, clients and addresses: set, list, remove."),
         "certs": Entry("certs", "Make certificates for trying things out."),

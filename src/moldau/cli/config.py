@@ -1,4 +1,4 @@
-"""`moldau config describe|set|unset`: settings of topics, brokers, groups and client metrics."""
+"""`moldau config list|describe|set|unset`: settings of topics, brokers, groups and client metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moldau.cli.client_settings import pairs
 from moldau.cli.failure import ExitCode, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 
-app = Commands(help="Show and change settings of topics, brokers and groups.")
+app = Commands(help="List, show and change settings of topics, brokers, groups and client metrics.")
 
 KINDS = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
 _SOURCES = {
@@ -32,6 +32,32 @@ def _resource(kind: str, name: str) -> tuple[int, str]:
     if kind.startswith("broker") and not name.isdecimal():
         misused(f"{name!r} is no broker: give its id, or - for what holds for all brokers")
     return KINDS[kind], name
+
+
+@app.command("list")
+def list_resources(
+    target: Target,
+    output: Output,
+    kinds: Annotated[
+        list[str] | None, typer.Argument(metavar="KIND...", help=f"Of these only: {', '.join(KINDS)}.")
+    ] = None,
+) -> None:
+    """What has settings: topics, brokers, and the groups and client metrics that somebody gave some."""
+    from moldau.client.connection import BrokerError
+    from moldau.wire.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+    for kind in kinds or ():
+        if kind not in KINDS:
+            misused(f"{kind!r}: settings belong to {', '.join(KINDS)}")
+    request = ListConfigResourcesRequest(resource_types=[KINDS[kind] for kind in kinds or ()])
+    with target.admin() as admin:
+        answer = admin.ask(request, ListConfigResourcesResponse)
+    if answer.error_code:
+        raise BrokerError(answer.error_code, "what has settings")
+    words = {number: kind for kind, number in KINDS.items()}
+    found = {(words.get(each.resource_type, "?"), each.resource_name) for each in answer.config_resources}
+    rows = [{"kind": kind, "name": name} for kind, name in sorted(found)]
+    output.show(rows, empty="nothing of the kind has settings")
 
 
 @app.command()

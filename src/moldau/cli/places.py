@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PERIOD = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
 _AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _MILLISECONDS_DIGITS = 12  # fewer would be before 2001
 
@@ -39,6 +40,12 @@ def parse_time(text: str) -> int:
     except ValueError:
         misused(f"{text!r} is no time: write 2026-11-16T08:30, milliseconds since 1970, or -15m for a while ago")
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_period(text: str) -> int | None:
+    """Milliseconds of `90s`, `15m`, `12h`, `7d`; None if it says no period."""
+    found = _PERIOD.fullmatch(text.strip())
+    return None if found is None else int(float(found[1]) * _SECONDS[found[2]] * 1000)
 
 
 def show_time(timestamp_ms: int | None) -> str | None:

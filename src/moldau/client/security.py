@@ -154,6 +154,9 @@ def tls_context(security: Security) -> ssl.SSLContext:
 def librdkafka_security(kafka: Mapping[str, str]) -> dict[str, str]:
     """The same settings as librdkafka (confluent-kafka) takes them."""
     security = parse_security(kafka)
+    if security.is_token:  # it would try for ever
+        problem = "is of a delegation token: librdkafka cannot log in with one; use a password or a certificate"
+        raise SettingError("sasl.jaas.config", problem)
     protocol = ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT")
     settings = {"security.protocol": protocol}
     if security.mechanism:
