@@ -5,10 +5,11 @@ import random
 import pytest
 from pyspark.sql import types as t
 
+from moldau.spark.avro_types import SchemaError, spark_type_of_avro
 from moldau.spark.pipelines import csv_text, json_text
 from moldau.spark.pipelines.patterns import PatternError, group_names, java_pattern, line_pattern
 from moldau.spark.pipelines.progress import first_reason
-from moldau.spark.pipelines.schema import SchemaError, parse_schema, spark_type_of_avro
+from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.templates import Matcher, learn
 
 

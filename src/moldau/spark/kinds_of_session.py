@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_ID = "sql.streaming.queryId"
-_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+ADAPTIVE_STREAMING = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -56,30 +56,3 @@ def _id_in(checkpoint: str) -> str:
             return str(json.loads(file.read())["id"])
     except (OSError, ValueError, KeyError) as error:
         raise RuntimeError(f"{checkpoint}/metadata, which says which query this is, cannot be read: {error}") from error
-
-
-def own_session(spark: SparkSession, *formats: Any) -> SparkSession:
-    """A session whose views and settings are nobody else's, that knows our formats, and these."""
-    from moldau.spark.session import register
-
-    own: Any = spark.newSession()
-    if is_remote(spark):
-        register(own)
-        for each in formats:
-            own.dataSource.register(each)
-    else:
-        # Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's.
-        parent: Any = spark
-        sessions = parent._jvm.org.apache.spark.sql.SparkSession
-        sessions.setActiveSession(own._jsparkSession)
-        try:
-            register(own)
-            for each in formats:
-                own.dataSource.register(each)
-        finally:
-            sessions.setActiveSession(parent._jsparkSession)
-        # Why a query ended is told by whoever runs the pipeline; Spark would print it too, with two languages' traces.
-        log4j = own._jvm.org.apache.logging.log4j
-        log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
-    session: SparkSession = own
-    return session

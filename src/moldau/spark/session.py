@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from moldau.spark.kinds_of_session import ADAPTIVE_STREAMING, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ADAPTIVE_STREAMING = "spark.sql.adaptive.streaming.stateless.enabled"
+_QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _CONNECT = "sc://"
 _LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 
@@ -49,6 +51,31 @@ def register(spark: "SparkSession") -> None:
 
     spark.conf.set(ADAPTIVE_STREAMING, "false")
     spark.dataSource.register(MoldauDataSource)
+
+
+def own_session(spark: "SparkSession", *formats: Any) -> "SparkSession":
+    """A session whose views and settings are nobody else's, that knows our formats, and these."""
+    own: Any = spark.newSession()
+    if is_remote(spark):
+        register(own)
+        for each in formats:
+            own.dataSource.register(each)
+    else:
+        # Spark asks the thread's active session whether a format exists; the parent's would say yes for the child's.
+        parent: Any = spark
+        sessions = parent._jvm.org.apache.spark.sql.SparkSession
+        sessions.setActiveSession(own._jsparkSession)
+        try:
+            register(own)
+            for each in formats:
+                own.dataSource.register(each)
+        finally:
+            sessions.setActiveSession(parent._jsparkSession)
+        # Why a query ended is told by whoever runs the pipeline; Spark would print it too, with two languages' traces.
+        log4j = own._jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, log4j.Level.OFF)
+    ready: SparkSession = own
+    return ready
 
 
 def _start(app_name: str, master: str | None, config: dict[str, str]) -> "SparkSession":

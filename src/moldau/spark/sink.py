@@ -24,10 +24,9 @@ from pyspark.sql.types import StructType
 from moldau.client.connection import Connection, Disconnected
 from moldau.client.settings import ClientSettings
 from moldau.spark import column_sender, transactions
-from moldau.spark.kinds_of_session import QUERY_ID, query_id
+from moldau.spark.kinds_of_session import ADAPTIVE_STREAMING, QUERY_ID, query_id
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
-from moldau.spark.session import ADAPTIVE_STREAMING
 from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
 from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
 from moldau.spark.worker_process import keep_imports_out_of_collections

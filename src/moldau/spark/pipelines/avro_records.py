@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
-
-from pyspark.sql import types as t
-
-from moldau.spark.pipelines.schema import SchemaError, spark_type_of_avro
 
 _HEADER_BYTES = 5
 
 
-def record_schema(schema: str) -> t.StructType:
-    found, _ = spark_type_of_avro(json.loads(schema))
-    if not isinstance(found, t.StructType):
-        raise SchemaError("the Avro schema is not a record; its fields become the columns")
-    return found
+def schema_text(schema: str, folder: str) -> str:
+    """The schema itself, or the content of the file it names."""
+    if schema.lstrip().startswith(("{", "[", '"')):
+        return schema
+    with open(os.path.join(folder, schema), encoding="utf-8") as file:
+        return file.read()
 
 
 class Decoder:

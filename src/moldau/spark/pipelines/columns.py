@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from moldau.spark.avro_types import SchemaError
 from moldau.spark.pipelines import model
-from moldau.spark.pipelines.errors import Mark, Problem, did_you_mean
+from moldau.spark.pipelines.errors import Mark, Problem
 from moldau.spark.pipelines.graph import Graph, Part
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
-from moldau.spark.pipelines.schema import SchemaError, parse_schema
+from moldau.spark.pipelines.schema import parse_schema
+from moldau.spark.suggestions import did_you_mean
 
 Columns = frozenset[str]
 _NAME = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")

@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
+from moldau.spark.suggestions import did_you_mean
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][\w.-]*)(?::-([^}]*))?\}")
 # A secret from a file or from the environment: its value is known to be one, and never shown.

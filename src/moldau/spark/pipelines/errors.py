@@ -5,7 +5,6 @@ Invariant: every problem names a place. In a file that is `file:line:column`; in
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -49,12 +48,3 @@ class PipelineError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems), key=lambda each: (each.mark.file, each.mark.line, each.mark.column))
         super().__init__("\n".join(map(str, self.problems)))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The fix for an unknown word: the nearest known one, or all of them."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, 1, 0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known are: {', '.join(names)}" if names else ""

@@ -43,7 +43,7 @@ def find(name: str, folder: str) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        from moldau.spark.pipelines.errors import did_you_mean
+        from moldau.spark.suggestions import did_you_mean
 
         known = [each for each in vars(module) if callable(getattr(module, each)) and not each.startswith("_")]
         raise FunctionError(f"module {module_name!r} has no {attribute!r}; {did_you_mean(attribute, known)}") from None

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from moldau.spark.pipelines import model
-from moldau.spark.pipelines.errors import Problem, did_you_mean
+from moldau.spark.pipelines.errors import Problem
+from moldau.spark.suggestions import did_you_mean
 
 # Literals, quoted names, comments, words, the rest: enough to find the tables of a SELECT.
 _SQL_TOKEN = re.compile(

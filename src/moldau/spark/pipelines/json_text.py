@@ -14,13 +14,11 @@ from typing import Any
 
 from pyspark.sql import types as t
 
+from moldau.spark.strict_json import NotStrict, parse, shown, without_doubles
+
 _DOUBLE_MAX = sys.float_info.max
 _FLOAT_MAX = 3.4028235e38
 _WHOLE: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
-
-
-class NotStrict(ValueError):
-    """JSON by Python's reader, but not by the standard's."""
 
 
 def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -> str:
@@ -28,10 +26,7 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
     if value is None:
         return "the record has no value"
     try:
-        if not strict:
-            document = json.loads(value)
-        else:
-            document = json.loads(value, object_pairs_hook=_without_doubles, parse_constant=_refused)
+        document = parse(value) if strict else json.loads(value)
     except UnicodeDecodeError as error:
         return f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
     except json.JSONDecodeError as error:
@@ -50,29 +45,6 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
     return certain or _misfit(document, schema, "", _fits) or "it does not fit the schema"
 
 
-def strictly(value: bytes) -> Any:
-    """The document; raises ValueError with the reason."""
-    try:
-        return json.loads(value, object_pairs_hook=_without_doubles, parse_constant=_refused)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise NotStrict(f"the key {_shown(twice)} stands there twice")
-    return found
-
-
-def _refused(constant: str) -> Any:
-    raise NotStrict(f"{constant} is no number")
-
-
 Fits = Callable[[Any, t.DataType], bool]
 
 
@@ -83,7 +55,7 @@ def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | N
         return None
     if isinstance(data_type, t.StructType):
         if not isinstance(value, dict):
-            return f"{at}: expected an object, found {_shown(value)}"
+            return f"{at}: expected an object, found {shown(value)}"
         for field in data_type.fields:
             inner = f"{path}.{field.name}" if path else field.name
             found = _misfit(value.get(field.name), field.dataType, inner, fits)
@@ -92,7 +64,7 @@ def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | N
         return None
     if isinstance(data_type, t.ArrayType):
         if not isinstance(value, list):
-            return f"{at}: expected an array, found {_shown(value)}"
+            return f"{at}: expected an array, found {shown(value)}"
         return next(
             (
                 bad
@@ -103,7 +75,7 @@ def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | N
         )
     if isinstance(data_type, t.MapType):
         if not isinstance(value, dict):
-            return f"{at}: expected an object, found {_shown(value)}"
+            return f"{at}: expected an object, found {shown(value)}"
         return next(
             (bad for key, each in value.items() if (bad := _misfit(each, data_type.valueType, f"{path}.{key}", fits))),
             None,
@@ -111,8 +83,8 @@ def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | N
     if fits(value, data_type):
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and _is_too_large(value, data_type):
-        return f"{at}: {_shown(value)} is too large for {data_type.simpleString()}"
-    return f"{at}: expected {data_type.simpleString()}, found {_shown(value)}"
+        return f"{at}: {shown(value)} is too large for {data_type.simpleString()}"
+    return f"{at}: expected {data_type.simpleString()}, found {shown(value)}"
 
 
 def _fits_surely(value: Any, data_type: t.DataType) -> bool:
@@ -165,11 +137,6 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
 # ---- schemas --------------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +145,7 @@ def infer_schema(values: Iterable[bytes | None]) -> t.StructType | None:
     found: t.DataType | None = None
     for value in values:
         try:
-            document = json.loads(value, object_pairs_hook=_without_doubles) if value else None
+            document = json.loads(value, object_pairs_hook=without_doubles) if value else None
         except (ValueError, RecursionError):
             continue
         if isinstance(document, dict):

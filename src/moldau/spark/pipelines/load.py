@@ -12,13 +12,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from moldau.spark.avro_types import SchemaError
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.document import Entry, Map, Scalar, Sequence, Tree, parse
 from moldau.spark.pipelines.durations import is_duration
-from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, Where, did_you_mean
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, Where
 from moldau.spark.pipelines.model import Pipeline
-from moldau.spark.pipelines.schema import SchemaError, parse_schema
+from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.registry.client import RegistrySettings
+from moldau.spark.suggestions import did_you_mean
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_]\w*")

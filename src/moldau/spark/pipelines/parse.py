@@ -338,7 +338,8 @@ def _arrow_udf(function: Any, returns: t.DataType) -> Any:
 
 def _avro(packed: DataFrame, parse: model.AvroParse, given: Given) -> DataFrame:
     from moldau.spark.arrow_values import plain
-    from moldau.spark.pipelines.avro_records import Decoder, record_schema
+    from moldau.spark.avro_types import record_schema
+    from moldau.spark.pipelines.avro_records import Decoder
 
     reader, writers, header = given.avro_schema, given.avro_writers or {}, parse.confluent_header
 

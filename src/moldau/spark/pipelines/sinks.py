@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from moldau.spark.kinds_of_session import Notes, own_session
+from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.parse import EXTRA
 from moldau.spark.pipelines.sources import kafka_options
+from moldau.spark.session import own_session
 from moldau.spark.sink import foreach_batch
 
 if TYPE_CHECKING:

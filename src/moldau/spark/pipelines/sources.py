@@ -194,10 +194,10 @@ def _given(
             templates = parse.read_templates(how, pipeline.folder)
             return parse.Given(templates=templates, template_folder=_template_folder(pipeline, name))
         case model.AvroParse():
-            from moldau.spark.pipelines.validate import avro_text
+            from moldau.spark.pipelines.avro_records import schema_text
 
-            writers = {int(number): avro_text(path, pipeline.folder) for number, path in how.writer_schemas.items()}
-            return parse.Given(avro_schema=avro_text(how.schema, pipeline.folder), avro_writers=writers)
+            writers = {int(number): schema_text(path, pipeline.folder) for number, path in how.writer_schemas.items()}
+            return parse.Given(avro_schema=schema_text(how.schema, pipeline.folder), avro_writers=writers)
         case model.RegistryParse():
             return parse.Given(reader=_registered(pipeline, source, how))
         case _:

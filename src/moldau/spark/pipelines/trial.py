@@ -30,10 +30,11 @@ import yaml
 
 from moldau.spark.pipelines import model, parse
 from moldau.spark.pipelines.build import build_sink
-from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.graph import Graph, Part
 from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.validate import validate
+from moldau.spark.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

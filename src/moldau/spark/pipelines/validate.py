@@ -18,14 +18,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 
+from moldau.spark.avro_types import SchemaError, spark_type_of_avro
 from moldau.spark.pipelines import columns as column_names
 from moldau.spark.pipelines import model
+from moldau.spark.pipelines.avro_records import schema_text
 from moldau.spark.pipelines.columns import Columns, of_parse, of_source
-from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, did_you_mean
+from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.functions import FunctionError, find
 from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
-from moldau.spark.pipelines.schema import SchemaError, parse_type, spark_type_of_avro
+from moldau.spark.pipelines.schema import parse_type
+from moldau.spark.suggestions import did_you_mean
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 Problems = Iterator[Problem]
@@ -250,7 +253,7 @@ def _avro(pipeline: model.Pipeline, parse: model.AvroParse) -> Problems:
         return
     for key, text in [("schema", parse.schema), *(("writer_schemas", path) for path in parse.writer_schemas.values())]:
         try:
-            spark_type_of_avro(json.loads(avro_text(text, pipeline.folder)))
+            spark_type_of_avro(json.loads(schema_text(text, pipeline.folder)))
         except OSError as error:
             yield Problem(parse.where.of(key), f"{text}: {error.strerror}", "give the path of an .avsc file")
         except json.JSONDecodeError as error:
@@ -260,14 +263,6 @@ def _avro(pipeline: model.Pipeline, parse: model.AvroParse) -> Problems:
     for number in parse.writer_schemas:
         if not number.isdecimal():
             yield Problem(parse.where.of("writer_schemas"), f"{number!r} is not a schema id", "ids are whole numbers")
-
-
-def avro_text(schema: str, folder: str) -> str:
-    """The schema itself, or the content of the file it names."""
-    if schema.lstrip().startswith(("{", "[", '"')):
-        return schema
-    with open(os.path.join(folder, schema), encoding="utf-8") as file:
-        return file.read()
 
 
 def _log(pipeline: model.Pipeline, parse: model.LogParse) -> Problems:

@@ -41,7 +41,7 @@ class ReaderSchema:
             return types.of_json_schema(self.text)
         if self.format == "protobuf":
             return types.of_protobuf(message_class(self.text, self.references).DESCRIPTOR)
-        from moldau.spark.pipelines.avro_records import record_schema
+        from moldau.spark.avro_types import record_schema
 
         return record_schema(json.dumps(_whole_avro(self.text, self.references)))
 
@@ -145,7 +145,7 @@ def _validator(schema: Schema) -> Any:
 
 
 def _json(validator: Any, body: bytes) -> dict[str, Any]:
-    from moldau.spark.pipelines.json_text import strictly
+    from moldau.spark.strict_json import strictly
 
     found = strictly(body)
     broken = next(iter(validator.iter_errors(found)), None)
