@@ -1,9 +1,11 @@
 """The four codecs: what others write is read, what we write is what they read, nothing expands without bound."""
 
 import gzip
+import random
 import zlib
 
 import cramjam
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,16 @@ def test_lz4_blocks_are_independent() -> None:
     assert squeezed[:4] == b"\x04\x22\x4d\x18"
     assert squeezed[4] >> 6 == 1
     assert squeezed[4] & 0b0010_0000
+
+
+@pytest.mark.parametrize("size", [0, 1, 13, 65_536, 65_537, 262_144, 262_145, 600_000])
+def test_lz4_frames_are_those_of_arrow_too_whether_it_was_worth_it_or_not(size: int) -> None:
+    codec = pa.Codec("lz4")
+    for data in (random.Random(size).randbytes(size), (SAMPLE * 4)[:size]):
+        squeezed = compress(Codec.LZ4, data)
+        assert len(squeezed) <= size + 7 + 4 + 4 * 10, "what does not shrink is stored as it is"
+        assert codec.decompress(squeezed, decompressed_size=size, asbytes=True) == data
+        assert decompress(Codec.LZ4, squeezed, size) == data
 
 
 def test_linked_lz4_blocks_are_read_all_the_same() -> None:

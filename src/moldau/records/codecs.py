@@ -25,6 +25,11 @@ _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_BLOCK_BYTES = 32 * 1024
 # An element of three bytes copies at most 64: a block that claims more than this ratio lies about its size.
 _SNAPPY_MAX_RATIO = 22
+# Frame headers (version 1, independent blocks, no checksums; the last byte is theirs) and the blocks they announce.
+# Larger blocks are smaller and faster to make, but readers make room for a whole one, so small data is not worth them.
+_LZ4_SMALL, _LZ4_SMALL_BLOCK_BYTES = b"\x04\x22\x4d\x18\x60\x40\x82", 64 * 1024
+_LZ4_LARGE, _LZ4_LARGE_BLOCK_BYTES = b"\x04\x22\x4d\x18\x60\x50\xfb", 256 * 1024
+_LZ4_STORED = 1 << 31  # in a block's size: it is not compressed
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _OUTPUT_FULL = "failed to write whole buffer"
@@ -57,9 +62,9 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            compressor = cramjam.lz4.Compressor(
-                level=1 if level is None else level, content_checksum=False, block_linked=False
-            )
+            if level is None:
+                return _compress_lz4(data)
+            compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
             compressor.compress(bytes(data))  # it takes nothing else
             return bytes(compressor.finish())
         case Codec.ZSTD:
@@ -144,6 +149,24 @@ def _decompress_growing(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
         if size >= max_bytes:
             raise _too_large(max_bytes)
         size = min(max_bytes, size * 4)
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    """A frame made of blocks: the library's own frames have blocks of 64 KiB, whatever there is to compress."""
+    view = memoryview(data)
+    is_small = len(view) <= _LZ4_SMALL_BLOCK_BYTES
+    header, block_bytes = (_LZ4_SMALL, _LZ4_SMALL_BLOCK_BYTES) if is_small else (_LZ4_LARGE, _LZ4_LARGE_BLOCK_BYTES)
+    parts = [header]
+    room = memoryview(bytearray(int(cramjam.lz4.compress_block_bound(view[:block_bytes]))))
+    for start in range(0, len(view), block_bytes):
+        block = view[start : start + block_bytes]
+        size = int(cramjam.lz4.compress_block_into(block, room, store_size=False))
+        if size < len(block):
+            parts += (size.to_bytes(4, "little"), bytes(room[:size]))
+        else:
+            parts += ((len(block) | _LZ4_STORED).to_bytes(4, "little"), bytes(block))
+    parts.append(bytes(4))
+    return b"".join(parts)
 
 
 def _compress_xerial(data: Buffer) -> bytes:
