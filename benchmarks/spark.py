@@ -27,7 +27,7 @@ SCALE = float(os.environ.get("SPARK_BENCH_SCALE", "1"))
 PARTITIONS = 2
 PEER = "Spark's connector"
 OURS, THEIRS = "moldau", "kafka"
-TARGET = ">= 1.0x"
+TARGET = ">= 1.5x"
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,6 +103,8 @@ def make_topic(server: Server, topic: str) -> None:
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
     jars = ",".join(map(str, connector_jars()))
+    # An installed package has its bytecode; without, every worker that Spark starts would compile ours again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spark = session("bench", master="local[2]", config={"spark.jars": jars, "spark.driver.memory": "2g"})
     try:
         yield spark
