@@ -1,9 +1,11 @@
 """What the console remembers of what happened: brokers and the controller outlive what followed of them."""
 
+import re
 from dataclasses import replace
 
 from moldau.console.cluster.changes import CAUSES_KEPT, KEPT, Change, Changes
 from moldau.console.cluster.model import EMPTY, Broker, Partition, Quorum, Snapshot, Topic
+from moldau.console.views import Views
 
 LINES = 12
 
@@ -101,3 +103,10 @@ def test_memory_is_bounded_and_the_number_of_many_is_right_all_the_same() -> Non
     ]
     assert len(changes.everything()) == 1 + KEPT
     assert changes.in_brief(LINES, frozenset({"topic"}))[1:] == []
+
+
+def test_a_change_is_not_drawn_as_a_warning_of_the_page() -> None:
+    """`note` is the name of a level, and of the yellow box that pages warn with."""
+    changes = [Change(1, "leader", level, "moved") for level in ("good", "note", "bad")]
+    drawn = Views().fragment("happened_list.html", changes=changes)
+    assert re.findall(r'<li class="([^"]*)"', drawn) == ["is-good", "is-note", "is-bad"]
