@@ -20,6 +20,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.broker import QUIET, Server, moldau
 from benchmarks.spark import OURS, THEIRS, spark_session
@@ -28,8 +29,10 @@ from moldau.spark import session
 from moldau.spark.pipelines import loads, start
 
 KEYS = 300_000
-SMALL_BATCHES = 8
+SMALL_BATCHES = 25
+CHANGES = 20
 RECORDS = 200_000
+ROUNDS = 2
 ROWS = 10_000_000
 MANY = 1_000
 LOOKUP = """
@@ -45,9 +48,9 @@ sinks:
   - {{topic: named, from: named}}
 """
 SINKS = """
-name: sinks{number}{shared}
+name: sinks-{name}
 kafka: {{bootstrap.servers: "{bootstrap}"}}
-checkpoint: {folder}/state-{number}-{shared}
+checkpoint: {folder}/state-{name}
 share_reads: {shared}
 sources:
   orders: {{topic: orders, parse: {{format: json, on_error: drop, schema: "id bigint, who bigint"}}}}
@@ -84,30 +87,55 @@ def lookup(server: Server, folder: Path) -> None:
     with start(loads(text, "lookup.yaml", folder=str(folder)), spark) as running:
         running.process_available()
         (query,) = running.queries.values()
-        for batch in range(1, SMALL_BATCHES + 1):
+        for batch in range(1, 3 * SMALL_BATCHES + 1):
+            if batch > 2 * SMALL_BATCHES:
+                changed = range(batch * CHANGES, (batch + 1) * CHANGES)
+                more(server, "people", changed, lambda n: b'{"who": %d, "name": "new"}' % n)
             more(server, "orders", range(10 * batch, 10 * batch + 10), order)
-            running.process_available()
-        taken = [each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress if each["numInputRows"]]
-    print(f"lookup of {KEYS:,} keys: first batch {taken[0]:.2f} s, then {statistics.median(taken[1:]):.2f} s (median)")
+            while len(_taken(query)) <= batch:  # the newest offsets are asked for now and then
+                running.process_available()
+        taken = _taken(query)
+    print(f"lookup of {KEYS:,} keys: first batch {taken[0]:.2f} s; the next {SMALL_BATCHES} warm up")
+    for label, part in (
+        ("small batches", taken[1 + SMALL_BATCHES : 1 + 2 * SMALL_BATCHES]),
+        (f"with {CHANGES} changes of the table before each", taken[1 + 2 * SMALL_BATCHES :]),
+    ):
+        middle, most = statistics.median(part), max(part)
+        print(f"{label}: addBatch {middle:.2f} s (median of {len(part)}, at most {most:.2f} s)", flush=True)
+
+
+def _taken(query: StreamingQuery) -> list[float]:
+    """Seconds of each batch that had rows."""
+    return [each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress if each["numInputRows"]]
 
 
 def sinks(server: Server, folder: Path) -> None:
     fill(server, "orders", RECORDS, lambda n: json.dumps({"id": n, "who": n % 1000}).encode())
     config = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
     spark = session("bench", master="local[2]", config=config)
-    for round_number in range(2):  # the first warms up
-        for number, shared in ((1, "false"), (3, "false"), (3, "true")):
-            own = folder / str(round_number)
-            text = SINKS.format(bootstrap=server.bootstrap_servers, folder=own, number=number, shared=shared)
-            for each in range(number):
-                text += f"  - {{topic: out-{round_number}-{number}-{shared}-{each}, name: s{each}}}\n"
+    kinds = {"topic": ("topic",), "3 topics": ("topic",) * 3, "2 topics, Delta": ("topic", "delta", "topic")}
+    for round_number in range(1 + ROUNDS):  # the first warms up
+        for label, shared in (
+            ("topic", "false"),
+            ("3 topics", "false"),
+            ("3 topics", "true"),
+            ("2 topics, Delta", "false"),
+            ("2 topics, Delta", "true"),
+        ):
+            name = f"{round_number}-{label.replace(', ', '-').replace(' ', '-')}-{shared}"
+            text = SINKS.format(bootstrap=server.bootstrap_servers, folder=folder, name=name, shared=shared)
+            for number, kind in enumerate(kinds[label]):
+                place = f"out-{name}-{number}" if kind == "topic" else f"{folder}/table-{name}"
+                text += f"  - {{{kind}: {place}, name: s{number}}}\n"
             began = time.perf_counter()
             with start(loads(text, "sinks.yaml", folder=str(folder)), spark, once=True) as running, peak() as found:
                 running.wait()
-            seconds = time.perf_counter() - began
+                seconds = time.perf_counter() - began
+                progress = [each for query in running.queries.values() for each in query.recentProgress]
             if round_number:
-                told = f"{found[2]} Python processes, {found[1] / 1024:,.0f} MB"
-                print(f"{number} sinks, share_reads {shared}: {seconds:.1f} s, {told}", flush=True)
+                inner = max(each["durationMs"].get("addBatch", 0) for each in progress) / 1000
+                told = f"{found[2]} Python processes, {found[1] / 1024:,.0f} MB, Java {found[0] / 1024:,.0f} MB"
+                print(f"{label}, share_reads {shared}: {seconds:.1f} s (addBatch {inner:.1f} s), {told}", flush=True)
 
 
 def partitions(server: Server, folder: Path) -> None:

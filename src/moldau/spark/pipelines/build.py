@@ -8,7 +8,7 @@ Invariant: whatever Spark says about a step, the error names the line of that st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,11 +28,13 @@ def build_sink(
     graph: Graph,
     sink: Part,
     instead: Mapping[str, DataFrame] | None = None,
+    size: transforms.Size | None = None,
 ) -> DataFrame:
-    """The rows that go into a sink. `instead` of sources, frames may be given: for trials."""
+    """The rows that go into a sink. `instead` of parts, frames may be given: for trials, and for single batches, whose
+    `size` is known then."""
     frames: dict[str, DataFrame] = {}
     instead = instead or {}
-    needed = {part.name for part in graph.upstream(sink)}
+    needed = _needed(graph, sink, instead)
     for name, part in graph.sources.items():
         if name in needed:
             source = part.item
@@ -44,10 +46,31 @@ def build_sink(
         if name in needed:
             step = part.item
             assert isinstance(step, model.Step)
-            inputs = {each: frames[each] for each in part.inputs}
-            frames[name] = _placed(step.where, name, partial(transforms.apply, spark, step, inputs, pipeline.folder))
+            inputs = {each: frames[each] for each in part.inputs if each in frames}
+            own = size if _looks_up(graph, part) else None
+            made = partial(transforms.apply, spark, step, inputs, pipeline.folder, own)
+            frames[name] = instead[name] if name in instead else _placed(step.where, name, made)
             frames[name].createOrReplaceTempView(name)
     return frames[sink.inputs[0]]
+
+
+def _needed(graph: Graph, sink: Part, given: Collection[str]) -> set[str]:
+    """The parts a sink rests on, without those that only what is given rests on."""
+    needed: set[str] = set()
+    waiting = list(sink.inputs)
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        waiting += () if name in given else graph.part(name).inputs
+    return needed
+
+
+def _looks_up(graph: Graph, part: Part) -> bool:
+    """Whether it joins a stream with something that is none."""
+    if not isinstance(part.item, model.JoinStep):
+        return False
+    left, right = (graph.streams(graph.part(name)) for name in part.inputs)
+    return left and not right
 
 
 def build_dead_letters(spark: SparkSession, pipeline: model.Pipeline, graph: Graph) -> dict[str, DataFrame]:

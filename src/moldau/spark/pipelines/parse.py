@@ -67,11 +67,26 @@ def parsed(records: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
     return _required(frame, parse)
 
 
-def good(frame: DataFrame, metadata: Sequence[str]) -> DataFrame:
+def good(frame: DataFrame, metadata: Sequence[str], key_as: str = "") -> DataFrame:
     """The parsed columns of records without error, and what of the record itself is wanted."""
     columns = [name for name in frame.columns if name not in (RAW, ERROR)]
     own = [f.col(f"{RAW}.{name}").alias(f"_{name}") for name in metadata]
+    if key_as:
+        own.append(f.col(f"{RAW}.key").alias(key_as))
     return frame.where(f.col(ERROR).isNull()).select(*map(_quoted, columns), *own)
+
+
+def together(frame: DataFrame, metadata: Sequence[str]) -> DataFrame:
+    """Good and bad rows in one, for those who keep them: records as they came are kept of bad ones only."""
+    columns = [name for name in frame.columns if name not in (RAW, ERROR)]
+    own = [f.col(f"{RAW}.{name}").alias(f"_{name}") for name in metadata]
+    raw = f.when(f.col(ERROR).isNotNull(), f.col(RAW)).alias(RAW)
+    return frame.select(*map(_quoted, columns), *own, raw, ERROR)
+
+
+def good_of(both: DataFrame) -> DataFrame:
+    """The good rows of what `together` gave."""
+    return both.where(f.col(ERROR).isNull()).drop(RAW, ERROR)
 
 
 def bad(frame: DataFrame, parse: model.Parse, given: Given) -> DataFrame:

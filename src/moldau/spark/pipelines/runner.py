@@ -24,6 +24,7 @@ from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
+from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.pipelines.secrecy import redacted
@@ -226,6 +227,9 @@ def start(
         if name not in alone:
             continue
         assert isinstance(part.item, model.Sink)
+        if (stream := stream_to_batch(graph, part)) is not None:
+            begins[name] = partial(start_lookup, own, pipeline, graph, name, stream, f"{folder}/{name}", once=once)
+            continue
         sink = sinks.beside_tables(part.item) if graph.rests_on_tables(part) else part.item
         begins[name] = partial(_started, pipeline, name, sink, frames[name], f"{folder}/{name}", once=once)
     intakes = [] if once else open_intakes(pipeline)

@@ -2,7 +2,7 @@
 
 Structured Streaming reads for every query anew. Where a pipeline says `share_reads: true`, sinks that rest on one
 stream by steps without memory (filter, select, add, cast, rename, drop, joins with tables) become one query: the parsed
-batch is kept while each of them takes its rows, one after the other. What needs a query of its own keeps it: windows,
+batch is kept while all of them take their rows, at once. What needs a query of its own keeps it: windows,
 dedup, stateful steps, SQL and Python steps (nobody can tell whether they remember), Parquet files, output modes other
 than append, an `every` of its own.
 
@@ -12,38 +12,24 @@ written by those only that have not written it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from pyspark.util import InheritableThread
 
 from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, parse, sinks, sources
 from moldau.spark.pipelines.build import build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
+from moldau.spark.pipelines.lookups import BATCH_SINKS, MEMORYLESS, size_of, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PREFIX = "shared-"
-_MEMORYLESS = (
-    model.FilterStep,
-    model.SelectStep,
-    model.RenameStep,
-    model.CastStep,
-    model.AddStep,
-    model.DropStep,
-    model.JoinStep,
-)
-_SINKS = (
-    model.TopicSink,
-    model.TableSink,
-    model.DeltaSink,
-    model.IcebergSink,
-    model.DatabaseSink,
-    model.ConsoleSink,
-    model.PythonSink,
-)
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,10 +65,10 @@ def shared_reads(pipeline: model.Pipeline, graph: Graph) -> list[Shared]:
 
 def _only_stream(graph: Graph, part: Part) -> str | None:
     sink = part.item
-    if not isinstance(sink, _SINKS) or sink.every or sink.mode != "append":
+    if not isinstance(sink, BATCH_SINKS) or sink.every or sink.mode != "append":
         return None
     upstream = {each.name: each for each in graph.upstream(part) if each is not part}
-    if not all(isinstance(each.item, (*_MEMORYLESS, *model.SOURCES)) for each in upstream.values()):
+    if not all(isinstance(each.item, (*MEMORYLESS, *model.SOURCES)) for each in upstream.values()):
         return None
     streams = [each for each in upstream.values() if is_stream(each.item)]
     if len(streams) != 1 or not isinstance(streams[0].item, model.TopicSource | model.PatternSource):
@@ -101,21 +87,51 @@ def start_shared(
     writers = {
         name: sinks.shared_writer(pipeline, Notes(checkpoint, name), _sink(graph, name)) for name in shared.sinks
     }
+    tables = tables_of(spark, pipeline, graph, *(graph.sinks[name] for name in shared.sinks))
+    letters = Notes(checkpoint, f"dead-letters-{shared.source}")
 
     def write(batch: DataFrame, batch_id: int) -> None:
+        session = batch.sparkSession
+        has_letters = how is not None and how.on_error == "dead_letter"
+        rows = parse.good_of(batch) if has_letters else batch
+
+        def take() -> None:
+            size = size_of(batch) if tables.tables else None
+            frames = {shared.source: rows, **tables.frames(session)}
+            # Planned one after the other: views of steps have the same names for all.
+            own = {name: build_sink(session, pipeline, graph, graph.sinks[name], frames, size) for name in shared.sinks}
+            works = [partial(writers[name], own[name], batch_id) for name in shared.sinks]
+            if how is not None and has_letters:
+                bad = parse.bad(batch, how, given)
+                works.append(partial(sinks.write_dead_letters, pipeline, letters, bad, batch_id))
+            at_once(session, works)
+
         batch.persist()
         try:
-            rows = batch if how is None else parse.good(batch, source.metadata)
-            for name in shared.sinks:
-                own = build_sink(batch.sparkSession, pipeline, graph, graph.sinks[name], {shared.source: rows})
-                writers[name](own, batch_id)
-            if how is not None and how.on_error == "dead_letter":
-                letters = Notes(checkpoint, f"dead-letters-{shared.source}")
-                sinks.write_dead_letters(pipeline, letters, parse.bad(batch, how, given), batch_id)
+            tables.outlast_loss(take)
         finally:
             batch.unpersist()
 
     return sinks.start_batches(frame, write, shared.query, checkpoint, once=once)
+
+
+def at_once(spark: SparkSession, works: Sequence[Callable[[], None]]) -> None:
+    """Do all of it, each in a thread that Spark takes for this one. Ends when all have; one that failed raises."""
+    failures: list[BaseException] = []
+
+    def kept(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [InheritableThread(target=partial(kept, work), session=spark, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _sink(graph: Graph, name: str) -> model.Sink:

@@ -15,7 +15,7 @@ begin at 0 again and are not mistaken for old ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.parse import EXTRA
 from moldau.spark.pipelines.sources import kafka_options
 from moldau.spark.session import own_session
-from moldau.spark.sink import foreach_batch
+from moldau.spark.sink import foreach_batch, make_batch_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -105,7 +105,7 @@ def shared_writer(pipeline: model.Pipeline, notes: Notes, sink: model.Sink) -> W
     if isinstance(sink, model.TopicSink):
         options = topic_options(pipeline, sink)
         return lambda rows, batch_id: _write_to_topic(_records(sink, rows), rows, options, notes, batch_id)
-    return _batch_writer(pipeline, sink, notes)
+    return _batch_writer(pipeline, sink, notes, is_kept=True)
 
 
 def write_dead_letters(pipeline: model.Pipeline, notes: Notes, bad: DataFrame, batch_id: int) -> None:
@@ -119,15 +119,33 @@ def write_dead_letters(pipeline: model.Pipeline, notes: Notes, bad: DataFrame, b
 def _write_to_topic(
     records: DataFrame, rows: DataFrame, options: Mapping[str, str], notes: Notes, batch_id: int
 ) -> None:
+    """As `records.write.format("moldau")` does, without the processes that Spark starts for each such write."""
     noted = {}
     if options["delivery"] == "exactly-once":
         noted = {"transactionalIdPrefix": notes.app_id(rows), "batchId": str(batch_id)}
-    records.write.format("moldau").options(**options, **noted).mode("append").save()
+    writer = make_batch_writer({**options, **noted}, records.schema, overwrite=False)
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        written = writer.write(batches)
+        yield pa.RecordBatch.from_pydict({"rows": [written.rows]})
+
+    records.mapInArrow(write, "rows bigint").collect()
 
 
-def start_batches(rows: DataFrame, write: WriteBatch, name: str, checkpoint: str, *, once: bool) -> StreamingQuery:
+def start_batches(
+    rows: DataFrame,
+    write: WriteBatch,
+    name: str,
+    checkpoint: str,
+    *,
+    once: bool,
+    mode: str = "append",
+    every: str = "",
+) -> StreamingQuery:
     """A query whose batches are handed to a function."""
-    return _started(rows.writeStream.foreachBatch(write), name, checkpoint, "", once=once)
+    return _started(rows.writeStream.outputMode(mode).foreachBatch(write), name, checkpoint, every, once=once)
 
 
 def _topic(pipeline: model.Pipeline, sink: model.TopicSink, rows: DataFrame, checkpoint: str) -> DataStreamWriter:
@@ -192,11 +210,14 @@ def _computed_once(write: WriteBatch) -> WriteBatch:
     return wrapped
 
 
-def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, notes: Notes) -> WriteBatch:
-    """A function that can be pickled: behind Spark Connect, a process of the server calls it."""
+def _batch_writer(pipeline: model.Pipeline, sink: model.Sink, notes: Notes, *, is_kept: bool = False) -> WriteBatch:
+    """A function that can be pickled: behind Spark Connect, a process of the server calls it.
+
+    Some sinks look at a batch more than once; `is_kept` says that it is computed once nevertheless."""
     match sink:
         case model.TableSink():
-            return _table(pipeline, sink, notes)
+            table = _table(pipeline, sink, notes)
+            return table if is_kept else _computed_once(table)
         case model.DeltaSink():
             return _delta(pipeline, sink, notes)
         case model.IcebergSink():
@@ -238,7 +259,7 @@ def _table(pipeline: model.Pipeline, sink: model.TableSink, notes: Notes) -> Wri
         tables.require_places(rows)
         inner(rows, batch_id)
 
-    return _computed_once(write)
+    return write
 
 
 def _delta(pipeline: model.Pipeline, sink: model.DeltaSink, notes: Notes) -> WriteBatch:
@@ -355,6 +376,7 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     # Exactly-once needs a row in the same task when its batch is repeated. Adaptive execution joins and splits tasks by
     # how large the data turns out to be, and a table beside the stream may have grown since.
     own.conf.set("spark.sql.adaptive.streaming.stateless.enabled", "false")
+    own.conf.set("spark.sql.adaptive.enabled", "false")  # it would be on again for what is done with a single batch
     if any(needs_rocksdb(step, pipeline.folder) for step in pipeline.steps):
         own.conf.set(
             "spark.sql.streaming.stateStore.providerClass",

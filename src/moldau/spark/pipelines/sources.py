@@ -113,21 +113,25 @@ def open_shared(
     source: model.TopicSource | model.PatternSource,
     group: str,
 ) -> tuple[DataFrame, parse.Given]:
-    """The stream with good and bad records together, for those who share it; without `parse`, the records."""
-    options = topic_options(pipeline, source, headers=source.parse is not None or "headers" in source.metadata)
+    """The stream for those who share it: good rows, and, if there are to be dead letters, bad ones with them; without
+    `parse`, the records."""
+    how = source.parse
+    letters = how is not None and how.on_error == "dead_letter"
+    options = topic_options(pipeline, source, headers=letters or "headers" in source.metadata)
     options["kafka.group.id"] = group
     records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
     if source.until:
-        records = records.where(f.col("timestamp") < _moment(source.until))
-    how = source.parse
+        records = records.where(f.col("timestamp") < moment(source.until))
     if how is None:
         return records, parse.Given()
-    given = _given(spark, pipeline, name, source, how)
+    given = given_for(spark, pipeline, name, source, how)
     frame = parse.parsed(records, how, given)
-    return (parse.failing(frame) if how.on_error == "fail" else frame), given
+    if how.on_error == "fail":
+        frame = parse.failing(frame)
+    return (parse.together if letters else parse.good)(frame, source.metadata), given
 
 
-def _moment(text: str) -> Column:
+def moment(text: str) -> Column:
     """A time of the file; without a zone, it is this machine's."""
     return f.timestamp_millis(f.lit(round(datetime.fromisoformat(text).timestamp() * 1000)))
 
@@ -148,11 +152,11 @@ def _topic(
         options["kafka.group.id"] = group
         records = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
     if source.until:
-        records = records.where(f.col("timestamp") < _moment(source.until))
+        records = records.where(f.col("timestamp") < moment(source.until))
     how = source.parse
     if how is None:
         return Opened(records)
-    given = _given(spark, pipeline, name, source, how)
+    given = given_for(spark, pipeline, name, source, how)
     frame = parse.parsed(records, how, given)
     if how.on_error == "fail":
         return Opened(parse.good(parse.failing(frame), source.metadata))
@@ -164,11 +168,11 @@ def _topic(
     options["kafka.group.id"] = group
     again = spark.readStream.format("moldau").options(**_start_options(source) | options).load()
     if source.until:
-        again = again.where(f.col("timestamp") < _moment(source.until))
+        again = again.where(f.col("timestamp") < moment(source.until))
     return Opened(rows, parse.bad(parse.parsed(again, how, given), how, given))
 
 
-def _given(
+def given_for(
     spark: SparkSession,
     pipeline: model.Pipeline,
     name: str,

@@ -1,7 +1,9 @@
 """A topic as a table beside a stream: everything it holds at the moment a batch reads it.
 
-Spark asks a batch source for its partitions once for the life of a query, so offsets fixed there would show the table
-as it was when the query started. Here a task asks for the offsets when it reads; every batch sees what is newest.
+With the option `tableRanges` it is the newest rows of these ranges, for those who keep the table themselves
+(`kept_tables`). Without, it is for plans in which a table is part of the stream (windows behind a join, Parquet): Spark
+asks a batch source for its partitions once for the life of a query, so offsets fixed there would show the table as it
+was when the query started. Here a task asks for the offsets when it reads; every batch sees what is newest.
 
 A Python worker keeps the newest row of each key between tasks and reads only what came since. A key is always in the
 same partition, so the newest rows of partitions together are those of the topic.
@@ -9,6 +11,7 @@ same partition, so the newest rows of partitions together are those of the topic
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +25,7 @@ from moldau.spark.ranges import RangeToRead
 from moldau.spark.source import BatchReader, RangePartition
 
 FORMAT = "moldau-topic-table"
+RANGES = "tableRanges"  # JSON: a list of topic, partition, start, end
 
 
 class TopicTableDataSource(DataSource):
@@ -34,12 +38,36 @@ class TopicTableDataSource(DataSource):
     def schema(self) -> StructType:
         from moldau.spark.options import source_schema
 
-        return source_schema(self.options)
+        return source_schema(self._plain())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from moldau.spark.source import make_batch_reader
 
-        return _LateReader(make_batch_reader(self.options, schema))
+        inner = make_batch_reader(self._plain(), schema)
+        told = self.options.get(RANGES)
+        if told is None:
+            return _LateReader(inner)
+        return _RangesReader(inner, [RangeToRead(*each) for each in json.loads(told)])
+
+    def _plain(self) -> dict[str, str]:
+        """The options of "moldau" among them."""
+        return {name: value for name, value in self.options.items() if name.lower() != RANGES.lower()}
+
+
+class _RangesReader(DataSourceReader):
+    """The newest rows of given ranges; one task a partition, and nothing is kept."""
+
+    def __init__(self, inner: BatchReader, ranges: list[RangeToRead]) -> None:
+        self._inner = inner
+        self._ranges = ranges
+
+    def partitions(self) -> list[InputPartition]:
+        places = sorted({(each.topic, each.partition) for each in self._ranges})
+        return [InputPartition(place) for place in places] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        ranges = [each for each in self._ranges if (each.topic, each.partition) == partition.value]
+        yield from NewestRows().updated(ranges, lambda work: self._inner.read(RangePartition(work)))
 
 
 class _Share(InputPartition):

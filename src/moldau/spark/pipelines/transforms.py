@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -19,8 +20,25 @@ if TYPE_CHECKING:
 _COLUMN = re.compile(r"[A-Za-z_]\w*")
 
 
-def apply(spark: SparkSession, step: model.Step, inputs: Mapping[str, DataFrame], folder: str) -> DataFrame:
-    """The rows of a step. `inputs` are what it reads, by name, in the step's order."""
+class Size(Enum):
+    """How much a batch is. Batches are looked at for it, because a row must be in the same task when its batch comes
+    again; a table may have grown meanwhile."""
+
+    FEW_ROWS = "few rows"
+    MANY_ROWS = "many rows"
+
+
+def apply(
+    spark: SparkSession,
+    step: model.Step,
+    inputs: Mapping[str, DataFrame],
+    folder: str,
+    looking_up: Size | None = None,
+) -> DataFrame:
+    """The rows of a step. `inputs` are what it reads, by name, in the step's order.
+
+    `looking_up` is for joins of a batch of that size with a table.
+    """
     if isinstance(step, model.SqlStep):
         return spark.sql(step.sql)
     frames = list(inputs.values())
@@ -51,7 +69,7 @@ def apply(spark: SparkSession, step: model.Step, inputs: Mapping[str, DataFrame]
         case model.DedupStep():
             return _dedup(rows, step)
         case model.JoinStep():
-            return _join(inputs, step)
+            return _join(inputs if looking_up is None else _looked_up(inputs, step, looking_up), step)
         case model.UnionStep():
             for other in frames[1:]:
                 rows = rows.unionByName(other)
@@ -86,6 +104,24 @@ def _dedup(rows: DataFrame, step: model.DedupStep) -> DataFrame:
     if step.within_watermark and rows.isStreaming:
         return rows.dropDuplicatesWithinWatermark(columns)
     return rows.dropDuplicates(columns)
+
+
+def _looked_up(inputs: Mapping[str, DataFrame], step: model.JoinStep, size: Size) -> dict[str, DataFrame]:
+    """The inputs of a join of a batch with a table, told how.
+
+    Spark would sort and shuffle all of the table. Of few rows every task that has some of the table gets a copy, and
+    what it finds goes to the tasks of the batch.
+    """
+    (left_name, left), (right_name, right) = list(inputs.items())[:2]
+    if size is Size.MANY_ROWS or step.how not in ("inner", "left", "left_semi", "left_anti"):
+        return {left_name: left, right_name: right.hint("merge")}
+    wanted: DataFrame = f.broadcast(left)
+    if all(_COLUMN.fullmatch(each) for each in step.on):
+        found = right.join(wanted, list(step.on), "left_semi")
+    else:
+        condition = f.expr(" AND ".join(f"({each})" for each in step.on))
+        found = right.alias(right_name).join(wanted.alias(left_name), condition, "left_semi")
+    return {left_name: left, right_name: f.broadcast(found)}
 
 
 def _join(inputs: Mapping[str, DataFrame], step: model.JoinStep) -> DataFrame:
