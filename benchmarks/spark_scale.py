@@ -29,7 +29,7 @@ from moldau.spark import session
 from moldau.spark.pipelines import loads, start
 
 KEYS = 300_000
-SMALL_BATCHES = 25
+SMALL_BATCHES = 12
 CHANGES = 20
 RECORDS = 200_000
 ROUNDS = 2
