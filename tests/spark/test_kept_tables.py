@@ -182,7 +182,9 @@ def test_a_pipeline_reads_its_table_whole_once(
         return sorted((row["id"], row.get("name")) for row in rows)
 
     for number in range(200):
-        send(names["people"], who=number, name=f"name {number}")
+        row = {"who": number, "name": f"name {number}"}
+        producer.produce(names["people"], json.dumps(row).encode(), str(number).encode())
+    assert producer.flush(30) == 0
     send(names["orders"], id=0, who=7)
     with start(loads(text, "x.yaml", folder=str(tmp_path)), spark) as running:
         running.process_available()
