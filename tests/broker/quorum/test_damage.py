@@ -15,6 +15,7 @@ from moldau.broker.quorum.recovery_point import (
     read_recovery_point,
     write_recovery_point,
 )
+from moldau.raft import decode_quorum_state
 from moldau.records import iter_batches
 from moldau.seams import RealDisk
 from tests.broker.quorum.members import World
@@ -22,6 +23,7 @@ from tests.broker.quorum.test_quorum import run, topic
 from tests.broker.quorum.test_snapshots import OFTEN, fill
 
 FIRST = "00000000000000000000.log"
+LEADER_EPOCH_AT = 12  # in a batch
 
 
 def flip(path: Path, position: int) -> None:
@@ -61,6 +63,44 @@ def test_a_damaged_record_that_was_flushed_stops_the_start(tmp_path: Path, part:
     run(World(tmp_path, 1), scenario)
 
 
+@pytest.mark.parametrize("witness", ["leader-epoch-checkpoint", "quorum-state"])
+def test_every_bit_of_a_leader_epoch_counts(tmp_path: Path, witness: str) -> None:
+    """Found by the simulator (17001734): no checksum covers it, and with a bit turned in it an old log looked newer
+    than the others', so that its voter was elected and asked them to remove what was committed."""
+
+    async def scenario(world: World) -> None:
+        folder = await stopped(world, 5)
+        for _ in range(3):  # in an epoch each
+            world.start(1)
+            await world.leader()
+            await world.stop(1)
+        other = {"leader-epoch-checkpoint": "quorum-state", "quorum-state": "leader-epoch-checkpoint"}[witness]
+        (folder / other).unlink()
+        log, disk = folder / FIRST, RealDisk()
+        whole = log.read_bytes()
+        batches = [position for position, _ in iter_batches(whole)]
+        recovery_point = read_recovery_point(disk, str(folder))
+        newest = decode_quorum_state((folder / witness).read_bytes()).epoch if witness == "quorum-state" else None
+        check_flushed(disk, str(folder), recovery_point, newest)
+        places = batches if witness == "leader-epoch-checkpoint" else batches[:1] + batches[-1:]
+        for position in places:
+            for bit in range(32):
+                damaged = bytearray(whole)
+                damaged[position + LEADER_EPOCH_AT + bit // 8] ^= 1 << bit % 8
+                log.write_bytes(damaged)
+                if witness == "quorum-state" and is_plausible(damaged, newest):
+                    continue
+                with pytest.raises(CorruptMetadata, match="leader epoch"):
+                    check_flushed(disk, str(folder), recovery_point, newest)
+
+    def is_plausible(data: bytearray, newest: int | None) -> bool:
+        """Whether epochs still do not go back: without the checkpoint nobody can tell then."""
+        epochs = [header.leader_epoch for _, header in iter_batches(bytes(data))]
+        return newest is not None and epochs == sorted(epochs) and epochs[0] >= 0 and epochs[-1] <= newest
+
+    run(World(tmp_path, 1), scenario)
+
+
 def test_what_is_missing_at_the_end_was_flushed_too(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         folder = await stopped(world, 5)
@@ -88,8 +128,14 @@ def test_a_torn_end_that_was_not_flushed_is_cut_off(tmp_path: Path) -> None:
     run(World(tmp_path, 1), scenario)
 
 
-def test_a_batch_that_does_not_follow_on_is_cut_off_unless_it_was_flushed(tmp_path: Path) -> None:
-    """A turned bit in an offset, which no CRC covers: taken over, it would be refused once it counts as flushed."""
+@pytest.mark.parametrize(
+    ("gap", "turned"), [(4, 0), (0, 1 << 27), (0, -1 << 31)], ids=["offset", "later epoch", "earlier epoch"]
+)
+def test_a_batch_that_does_not_follow_on_is_cut_off_unless_it_was_flushed(
+    tmp_path: Path, gap: int, turned: int
+) -> None:
+    """A turned bit in an offset or an epoch, which no CRC covers: taken over, it would be refused once it counts as
+    flushed, or make this voter's log look newer than the others'."""
 
     async def scenario(world: World) -> None:
         folder = await stopped(world, 5)
@@ -97,12 +143,14 @@ def test_a_batch_that_does_not_follow_on_is_cut_off_unless_it_was_flushed(tmp_pa
         whole = log.read_bytes()
         position, header = list(iter_batches(whole))[-1]
         later = bytearray(whole[position:])
-        struct.pack_into(">q", later, 0, header.next_offset + 4)
+        struct.pack_into(">q", later, 0, header.next_offset + gap)
+        struct.pack_into(">i", later, LEADER_EPOCH_AT, header.leader_epoch ^ turned)
         log.write_bytes(whole + later)
         for _ in range(2):
             member = world.start(1)
             await world.until(lambda: world.all_have("t4"))
             assert member.quorum.is_leader
+            assert member.quorum.raft.epoch < 1 << 20
             await world.stop(1)
 
     run(World(tmp_path, 1), scenario)
@@ -126,7 +174,7 @@ def test_a_gap_between_segments_is_damage(tmp_path: Path) -> None:
         assert len(segments) >= 3
         segments[1].rename(folder / "aside")
         with pytest.raises(CorruptMetadata, match="missing"):
-            check_flushed(RealDisk(), str(folder), read_recovery_point(RealDisk(), str(folder)))
+            check_flushed(RealDisk(), str(folder), read_recovery_point(RealDisk(), str(folder)), None)
 
     run(World(tmp_path, 1, {"internal.metadata.log.segment.bytes": "1000"}), scenario)
 
@@ -148,7 +196,7 @@ def test_a_truncation_lowers_the_recovery_point_first(tmp_path: Path) -> None:
         back = world.start(old.node_id)
         await world.until(lambda: world.all_have("t2"))
         assert read_recovery_point(disk, folder) <= back.quorum.files.end_offset
-        check_flushed(disk, folder, read_recovery_point(disk, folder))
+        check_flushed(disk, folder, read_recovery_point(disk, folder), back.quorum.raft.epoch)
 
     run(World(tmp_path, 3), scenario)
 

@@ -88,8 +88,18 @@ class QuorumLog:
         newest = self.latest_snapshot
         content = None if newest is None else self.read_snapshot(newest)
         self._recovery_point = read_recovery_point(self.disk, self.folder)
-        check_flushed(self.disk, self.folder, self._recovery_point)
-        self.log = open_log(self.context, self.folder, TOPIC, 0, self._config, gaps=Gaps.NOWHERE, topic_id=TOPIC_ID)
+        newest_epoch = self.read_election_state().epoch if self.disk.exists(self._state_path) else None
+        check_flushed(self.disk, self.folder, self._recovery_point, newest_epoch)
+        self.log = open_log(
+            self.context,
+            self.folder,
+            TOPIC,
+            0,
+            self._config,
+            gaps=Gaps.NOWHERE,
+            newest_epoch=newest_epoch,
+            topic_id=TOPIC_ID,
+        )
         if newest is not None and self.log.log_end_offset < newest.end_offset:
             self._lower_recovery_point(0)
             self.log.truncate_fully_and_start_at(newest.end_offset)

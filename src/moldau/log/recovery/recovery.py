@@ -77,11 +77,14 @@ def open_log(
     log_start_offset: int = 0,
     clean: bool = False,
     gaps: Gaps = Gaps.INSIDE_SEGMENTS,
+    newest_epoch: int | None = None,
     topic_id: bytes | None = None,
     report: RecoveryReport | None = None,
 ) -> PartitionLog:
-    """Open or create. `clean`: the node was shut down cleanly and `recovery_point` was the log end then."""
-    opening = _Opening(context, folder, config, report or RecoveryReport(), gaps)
+    """Open or create. `clean`: the node was shut down cleanly and `recovery_point` was the log end then.
+
+    `newest_epoch`, if it is known, is the last that a batch can be of."""
+    opening = _Opening(context, folder, config, report or RecoveryReport(), gaps, newest_epoch)
     log = opening.open(topic, partition, recovery_point, log_start_offset, clean=clean)
     if topic_id is not None:
         log.assign_topic_id(topic_id)
@@ -89,13 +92,22 @@ def open_log(
 
 
 class _Opening:
-    def __init__(self, context: LogContext, folder: str, config: LogConfig, report: RecoveryReport, gaps: Gaps) -> None:
+    def __init__(
+        self,
+        context: LogContext,
+        folder: str,
+        config: LogConfig,
+        report: RecoveryReport,
+        gaps: Gaps,
+        newest_epoch: int | None,
+    ) -> None:
         self._context = context
         self._disk = context.disk
         self._folder = folder
         self._config = config
         self._report = report
         self._gaps = gaps
+        self._newest_epoch = newest_epoch
         self._sizes: dict[str, int] = {}
         self._epochs = EpochCache(context.disk, folder)
         self._stored_epochs: list[tuple[int, int]] = []  # what the file says above the recovery point
@@ -314,6 +326,14 @@ class _Opening:
         if epoch > self._epochs.latest:
             self._epochs.assign(epoch, base_offset)
 
+    def _follows(self, header: BatchHeader, last_offset: int) -> bool:
+        """Whether what no checksum covers, its offset and epoch, can be true of the batch after `last_offset`."""
+        if self._newest_epoch is not None and header.leader_epoch > self._newest_epoch:
+            return False
+        if self._gaps is not Gaps.NOWHERE:
+            return True
+        return header.base_offset == last_offset + 1 and header.leader_epoch >= self._epochs.latest
+
     def _recover_segment(self, segment: Segment, before: list[Segment], log_start_offset: int) -> int:
         """Keep the whole and valid batches at the beginning, index them; the bytes truncated behind them."""
         state = self._producer_state(before, log_start_offset, segment.base_offset)
@@ -326,7 +346,7 @@ class _Opening:
                 check_crc(batch, 0, header)
                 if header.base_offset <= last_offset or segment.would_overflow(header.last_offset):
                     break
-                if self._gaps is Gaps.NOWHERE and header.base_offset != last_offset + 1:
+                if not self._follows(header, last_offset):
                     break
                 if header.leader_epoch > self._epochs.latest:
                     self._assign_epoch(header.leader_epoch, header.base_offset)
