@@ -6,11 +6,10 @@ version 5 on it tells partitions, replication factor and configs, if the client 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, allowed_of, may, may_on_cluster
+from moldau.broker.requests.access import TOPIC, allowed_of, may, may_on_cluster, mentions
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.names import CLUSTER_METADATA_TOPIC
@@ -52,9 +51,9 @@ async def _take_out_refused(broker: Needs, call: Call, request: m.CreateTopicsRe
     if may_on_cluster(broker, call, Operation.CREATE, is_filter=True):
         return []
     may_create = may(broker, call, Operation.CREATE, TOPIC)
-    mentions = Counter(topic.name for topic in request.topics)
-    asked = [name for name, count in mentions.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
+    counts = await mentions(broker, (topic.name for topic in request.topics))
+    asked = [name for name, count in counts.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
     refused = set(asked).difference(await allowed_of(broker, may_create, asked))
     request.topics = [topic for topic in request.topics if topic.name not in refused]
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in mentions if name in refused]
+    return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in counts if name in refused]

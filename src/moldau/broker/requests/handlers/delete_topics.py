@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import NAMES_PER_TURN, TOPIC, may, may_on_cluster
+from moldau.broker.requests.access import NAMES_PER_TURN, TOPIC, may, may_on_cluster, mentions
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import delete_topics
@@ -49,9 +49,8 @@ async def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRe
         return []
     if may_on_cluster(broker, call, Operation.DELETE, is_filter=True):
         return []
-    mentions: list[_Mention] = [(each.name, each.topic_id) for each in request.topics]
-    mentions += [(name, ZERO_UUID) for name in request.topic_names]
-    counts = Counter(mentions)
+    counts: Counter[_Mention] = await mentions(broker, ((each.name, each.topic_id) for each in request.topics))
+    counts += await mentions(broker, ((name, ZERO_UUID) for name in request.topic_names))
     describes, deletes = may(broker, call, Operation.DESCRIBE, TOPIC), may(broker, call, Operation.DELETE, TOPIC)
     refused: dict[_Mention, Result | None] = {}
     for number, (each, count) in enumerate(counts.items(), 1):
