@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -118,16 +119,27 @@ def own_tokens(tour: Tour) -> None:
         tour.printed[step] = text
         return ended.out
 
+    def until_listed(is_there: bool) -> None:
+        """A broker hears of it a moment after the controller has answered."""
+        deadline = time.monotonic() + 60
+        while (token in command("token", "list", "--json", "--config", str(config)).out) != is_there:
+            assert time.monotonic() < deadline, "the broker does not hear of the change"
+
     made = json.loads(run("moldau creates", "create", "-r", "User:bob", "--json"))
     token = made["token"]
     tour.printed["moldau creates"] = tour.printed["moldau creates"].replace(token, "TOKEN")
+    until_listed(True)
     run("moldau lists", "list", "--owner", "User:ann", "--secrets", "--json", token=token)
     run("moldau renews", "renew", token, "--for", "1h", token=token)
     run("moldau expires later", "expire", made["hmac"], "--in", "10m", token=token)
     run("moldau expires", "expire", token, token=token)
+    until_listed(False)
     run("moldau expires again", "expire", token, token=token)
     run("moldau renews what is gone", "renew", made["hmac"], token=token)
     run("moldau for somebody else", "create", "--owner", "User:eve")
+    tour.printed["moldau for somebody else"] = re.sub(
+        r"(?m)^(token +)\S+$", r"\1TOKEN", tour.printed["moldau for somebody else"]
+    )
 
 
 def logins(tour: Tour) -> None:
