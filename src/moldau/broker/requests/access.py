@@ -6,12 +6,10 @@ things, each to be looked at. Which permissions an API may ask about stands in `
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import islice
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.requests.changes import is_change, noted, noted_in_slices, noted_later
 from moldau.broker.requests.permissions import ERRORS, Permission, Whole, permissions
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 TOPIC, GROUP, CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
 TRANSACTIONAL_ID = AclResource.TRANSACTIONAL_ID
 NAMES_PER_TURN = 500
-_COUNTED_PER_TURN = 20_000
-_Name = TypeVar("_Name", bound=Hashable)
 
 
 def missing_permission(broker: HasAuthorizer, authorizer: Authorizer, call: Call, request: Message) -> Whole | None:
@@ -92,17 +88,6 @@ def _allows_or_tells(
         return True
     broker.denied(call, operation, kind, name)
     return False
-
-
-async def mentions(broker: HasTurns, names: Iterable[_Name]) -> Counter[_Name]:
-    """How often each is named. Of many, others have their turn between some and some."""
-    counts: Counter[_Name] = Counter()
-    left = iter(names)
-    while some := list(islice(left, _COUNTED_PER_TURN)):
-        counts.update(some)
-        if len(some) == _COUNTED_PER_TURN:
-            await broker.turns.next_turn()
-    return counts
 
 
 async def allowed_of(broker: NeedsTurns, may_do: Callable[[str], bool], names: Collection[str]) -> set[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from moldau.broker.config import Change, InvalidConfig, Operation, apply_changes, validate_dynamic_change
 from moldau.broker.config.definition import ResourceType
 from moldau.broker.requests.access import CLUSTER, GROUP, TOPIC, may
-from moldau.broker.requests.mentions import Mentions
+from moldau.broker.requests.mentions import mentions_of
 from moldau.broker.requests.permissions import ERRORS
 from moldau.broker.requests.threads import in_thread
 from moldau.controller.acls import CLUSTER_NAME
@@ -67,7 +67,7 @@ class Checks(NamedTuple, Generic[R]):
 async def refused(broker: Needs, resources: Sequence[R], checks: Checks[R]) -> tuple[dict[int, ApiError], list[R]]:
     """Those that must not reach the controller, by their place in the request; and the others. Of many resources,
     others have their turn between some and some."""
-    mentions = await broker.in_turns(_mentions(resources))
+    mentions = await broker.in_turns(mentions_of([_name_of(each) for each in resources]))
     errors: dict[int, ApiError] = {}
     rest: list[R] = []
     for place, resource in enumerate(resources):
@@ -89,15 +89,6 @@ async def refused(broker: Needs, resources: Sequence[R], checks: Checks[R]) -> t
         else:
             rest.append(resource)
     return errors, rest
-
-
-def _mentions(resources: Sequence[Resource]) -> Slices[Mentions]:
-    mentions = Mentions(len(resources))
-    for number, resource in enumerate(resources, 1):
-        mentions.add(_name_of(resource))
-        if number % _LOOKED_AT == 0:
-            yield
-    return mentions
 
 
 def _name_of(resource: Resource) -> tuple[int, str]:

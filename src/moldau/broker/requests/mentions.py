@@ -6,11 +6,12 @@ of them has a key depends on the process' hash of text, so nobody outside can ch
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from moldau.timers.turns import Slices
 
 _FEW = 10_000
+_PER_SLICE = 5_000
 _PARTS = 256  # a power of two
 
 
@@ -38,3 +39,13 @@ class Mentions:
         for part in self._parts:
             part.clear()
             yield
+
+
+def mentions_of(keys: Sequence[Hashable]) -> Slices[Mentions]:
+    """All of them counted, some and some."""
+    mentions = Mentions(len(keys))
+    for number, key in enumerate(keys, 1):
+        mentions.add(key)
+        if number % _PER_SLICE == 0:
+            yield
+    return mentions

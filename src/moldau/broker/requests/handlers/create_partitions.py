@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, allowed_of, may, mentions
+from moldau.broker.requests.access import TOPIC, allowed_of, may
+from moldau.broker.requests.mentions import mentions_of
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import create_partitions
@@ -39,8 +40,8 @@ async def _take_out_refused(broker: Needs, call: Call, request: m.CreatePartitio
     """What the client may not alter; a topic named twice is refused for that reason."""
     if broker.authorizer is None:
         return []
-    counts = await mentions(broker, (topic.name for topic in request.topics))
-    asked = [name for name, count in counts.items() if count == 1]
+    mentions = await broker.in_turns(mentions_of([topic.name for topic in request.topics]))
+    asked = [topic.name for topic in request.topics if mentions.count(topic.name) == 1]
     allowed = await allowed_of(broker, may(broker, call, Operation.ALTER, TOPIC), asked)
     refused = {name: None for name in asked if name not in allowed}
     request.topics = [topic for topic in request.topics if topic.name not in refused]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import TOPIC, allowed_of, may, may_on_cluster, mentions
+from moldau.broker.requests.access import TOPIC, allowed_of, may, may_on_cluster
+from moldau.broker.requests.mentions import mentions_of
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.names import CLUSTER_METADATA_TOPIC
@@ -51,9 +52,10 @@ async def _take_out_refused(broker: Needs, call: Call, request: m.CreateTopicsRe
     if may_on_cluster(broker, call, Operation.CREATE, is_filter=True):
         return []
     may_create = may(broker, call, Operation.CREATE, TOPIC)
-    counts = await mentions(broker, (topic.name for topic in request.topics))
-    asked = [name for name, count in counts.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
+    mentions = await broker.in_turns(mentions_of([topic.name for topic in request.topics]))
+    names = [topic.name for topic in request.topics if mentions.count(topic.name) == 1]
+    asked = [name for name in names if name != CLUSTER_METADATA_TOPIC]
     refused = set(asked).difference(await allowed_of(broker, may_create, asked))
     request.topics = [topic for topic in request.topics if topic.name not in refused]
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in counts if name in refused]
+    return [Result(name, error_code=code, error_message=_REFUSED, configs=[]) for name in asked if name in refused]

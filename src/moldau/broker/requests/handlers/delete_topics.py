@@ -6,11 +6,11 @@ clients before version 3 do not know and get as INVALID_REQUEST.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.broker.requests.access import NAMES_PER_TURN, TOPIC, may, may_on_cluster, mentions
+from moldau.broker.requests.access import NAMES_PER_TURN, TOPIC, may, may_on_cluster
+from moldau.broker.requests.mentions import mentions_of
 from moldau.broker.requests.mutations import charged_context
 from moldau.controller.acls import Operation
 from moldau.controller.topics import delete_topics
@@ -49,18 +49,18 @@ async def _take_out_refused(broker: Needs, call: Call, request: m.DeleteTopicsRe
         return []
     if may_on_cluster(broker, call, Operation.DELETE, is_filter=True):
         return []
-    counts: Counter[_Mention] = await mentions(broker, ((each.name, each.topic_id) for each in request.topics))
-    counts += await mentions(broker, ((name, ZERO_UUID) for name in request.topic_names))
+    asked: list[_Mention] = [(each.name, each.topic_id) for each in request.topics]
+    asked += [(name, ZERO_UUID) for name in request.topic_names]
+    mentions = await broker.in_turns(mentions_of(asked))
     describes, deletes = may(broker, call, Operation.DESCRIBE, TOPIC), may(broker, call, Operation.DELETE, TOPIC)
     refused: dict[_Mention, Result | None] = {}
-    for number, (each, count) in enumerate(counts.items(), 1):
-        if count == 1:
+    for number, each in enumerate(asked, 1):
+        if mentions.count(each) == 1:
             refused[each] = _refusal(broker, each, describes, deletes)
         if number % NAMES_PER_TURN == 0:
             await broker.turns.next_turn()
-    kept = {each for each in counts if refused.get(each) is None}
-    request.topics = [each for each in request.topics if (each.name, each.topic_id) in kept]
-    request.topic_names = [name for name in request.topic_names if (name, ZERO_UUID) in kept]
+    request.topics = [each for each in request.topics if refused.get((each.name, each.topic_id)) is None]
+    request.topic_names = [name for name in request.topic_names if refused.get((name, ZERO_UUID)) is None]
     return [each for each in refused.values() if each is not None]
 
 
