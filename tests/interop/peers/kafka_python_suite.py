@@ -58,7 +58,7 @@ def suite_folder() -> Path:
         python = folder / "venv" / "bin" / "python"
         run([sys.executable, "-m", "venv", folder / "venv"])
         pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        run([*pip, "install", "--require-hashes", "-r", recipe / "requirements.txt"], timeout_s=600)
+        run([*pip, "install", "--require-hashes", "--no-deps", "-r", recipe / "requirements.txt"], timeout_s=600)
         source: list[str | Path] = [
             "--no-deps",
             "--no-binary",
