@@ -236,7 +236,7 @@ def control_at_once() -> Iterator[None]:
     def at_once(self: Any, leader_id: int | None, epoch: int) -> None:
         changed(self, leader_id, epoch)
         if leader_id == self._me.id and not self.is_leader:
-            self.latest = self.committed
+            self._images.forget_uncommitted()
             self.is_leader = True
             self._tell(leader_id, epoch)
 

@@ -83,7 +83,7 @@ def test_the_published_difference_is_that_of_the_published_images(tmp_path: Path
             created = [topic.name for topic in getattr(delta, "topics_created", ())]
             told.append((sorted(after.topics.keys() - before.topics.keys()), created))
 
-        quorum._publish = publish
+        quorum._images._publish = publish
         await asyncio.gather(controller.submit(making("a"), LONG), controller.submit(making("b"), LONG))
         assert told == [(["a"], ["a"]), (["b"], ["b"])]
 

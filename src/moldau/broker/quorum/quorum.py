@@ -24,6 +24,7 @@ from moldau.broker.quorum.appends import QuorumAppends
 from moldau.broker.quorum.catching_up import CatchingUp
 from moldau.broker.quorum.control_records import leader_change_records, voter_records
 from moldau.broker.quorum.errors import LostHistory, QuorumStopped
+from moldau.broker.quorum.images import MetadataImages, Publish
 from moldau.broker.quorum.metadata_log import TOPIC, TOPIC_ID, QuorumLog
 from moldau.broker.quorum.prepared import Ground, PreparedAppend, prepare
 from moldau.broker.quorum.settings import (
@@ -40,10 +41,8 @@ from moldau.broker.quorum.settings import (
 from moldau.broker.quorum.snapshot_files import CorruptSnapshot
 from moldau.broker.quorum.snapshots import SnapshotDownload, SnapshotKeeper
 from moldau.broker.supervision import begin
-from moldau.controller.delta import ImageDelta
 from moldau.controller.errors import NotController
-from moldau.controller.fold import apply
-from moldau.controller.image import EMPTY_IMAGE, ClusterImage
+from moldau.controller.image import ClusterImage
 from moldau.log.context import LogContext
 from moldau.log.errors import LogError
 from moldau.log.flush import FlushJob
@@ -92,16 +91,15 @@ _STALL_MS = 200.0  # a timer that late did not wait for its turn: the process di
 class MetadataQuorum:
     """Belongs to the event loop. `open`, then `start` when requests of others can be served, then `stop`, `close`.
 
-    `publish(before, after, delta)` is called whenever more is committed (the delta is None unless it is known already),
-    `on_leader_change` listeners when another node leads, or nobody is known to, or this node has become or ceased to be
-    the active controller.
+    `publish` is called whenever more is committed (`MetadataImages`), `on_leader_change` listeners when another node
+    leads, or nobody is known to, or this node has become or ceased to be the active controller.
     """
 
     def __init__(
         self,
         context: LogContext,
         config: BrokerConfig,
-        publish: Callable[[ClusterImage, ClusterImage, ImageDelta | None], None],
+        publish: Publish,
         executor: Executor,
         *,
         cluster_id: str = "",
@@ -111,7 +109,6 @@ class MetadataQuorum:
         self._context = context
         self._clock = context.clock
         self._config = config
-        self._publish = publish
         self._executor = executor
         self.cluster_id = cluster_id
         self._channels = channels
@@ -129,21 +126,15 @@ class MetadataQuorum:
             bootstrap=bootstrap_servers(config),
             endpoints=own_endpoints(config),
         )
-        # With everything appended; the next command is decided on this. Only the active controller appends.
-        self.latest = EMPTY_IMAGE
-        # With everything committed; this is what the node shows and acts on.
-        self.committed = EMPTY_IMAGE
         self.on_leader_change: list[Callable[[int | None, int], None]] = []
         # Called once when the disk of the metadata fails: a node without metadata is of no use.
         self.on_failure: list[Callable[[Exception], None]] = []
         self.is_leader = False
-        self._applied = 0  # records below are in `committed`
         self._appends = QuorumAppends()
         self._flushing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._forgiven_until_ms = -1.0
-        self._is_opening = False
         self._is_started = False
         self._is_stopped = False
         self._is_carrying_out = False
@@ -155,8 +146,19 @@ class MetadataQuorum:
         self._voter_changes: VoterChanges | None = None
         self._download = SnapshotDownload(context.disk, self.files.folder)
         self._snapshots = SnapshotKeeper(self.files, config, executor)
+        self._images = MetadataImages(publish, self._snapshots)
 
     # -- what others see
+
+    @property
+    def latest(self) -> ClusterImage:
+        """With everything appended; the next command is decided on this. Only the active controller appends."""
+        return self._images.latest
+
+    @property
+    def committed(self) -> ClusterImage:
+        """With everything committed; this is what the node shows and acts on."""
+        return self._images.committed
 
     @property
     def log(self) -> PartitionLog:
@@ -209,14 +211,12 @@ class MetadataQuorum:
         """Read what there is. A quorum of one also begins its epoch. Blocks: the node is not serving yet.
 
         Nothing is published yet: `committed` is what the node begins with."""
-        self._is_opening = True
         self.files.open()
         if founds_quorum(self._config) and self.files.is_new:
             self.files.found(VoterSet((Voter(self._me, self._raft.endpoints),)))
         newest = self.files.latest_snapshot
         if newest is not None and newest.end_offset > 0:
-            self.committed = self.latest = self.files.read_snapshot(newest).image
-            self._applied = newest.end_offset
+            self._images.replace(self.files.read_snapshot(newest).image, newest.end_offset)
         is_blank = self.files.is_new and not is_formatted(self._context.disk, self._config)
         self._raft.start(self._clock.monotonic_ms(), self.files.read_election_state(), is_blank=is_blank)
         if self._raft.voters.is_only(self._me):
@@ -224,7 +224,7 @@ class MetadataQuorum:
             FlushJob(self.log).run_and_finish()
             self.files.checkpoint_if_due()
             self._carry_out_effects()
-        self._is_opening = False
+        self._images.show_from_now_on()
 
     def start(self) -> None:
         """Take part: ask, vote, fetch. Whoever is asked here may be answered from now on."""
@@ -310,7 +310,7 @@ class MetadataQuorum:
         except LogError as error:
             self._fail(error)
             raise NotController("the disk of this controller failed: ask the next one") from error
-        self.latest = prepared.image
+        self._images.latest = prepared.image
         done = self._appends.add(last_offset, prepared)
         self._after_append()
         return done
@@ -491,7 +491,7 @@ class MetadataQuorum:
         if self.is_leader and leader_id != self._me.id:
             self.is_leader = False
             self._appends.fail(NotController("another controller leads now"))
-            self.latest = self.committed
+            self._images.forget_uncommitted()
         if self._resigned is not None and epoch > self._resigned[0] and not self._resigned[1].done():
             self._resigned[1].set_result(None)
         if leader_id != self._me.id:  # of our own leadership is told when it can be used
@@ -507,18 +507,16 @@ class MetadataQuorum:
         self.log.update_high_watermark(offset)
         if self.is_leader:
             for pending in self._appends.take_committed(offset):
-                self._applied = pending.last_offset + 1
-                self._snapshots.committed(len(pending.prepared.batch), pending.prepared.ground.wall_ms)
-                self._show(pending.prepared.image, pending.done, pending.prepared)
-            self._applied = max(self._applied, offset)
+                self._images.commit(pending)
+            self._images.commit_control(offset)
         else:
-            self._apply_from_log(offset)
+            self._images.replay(self.files, offset)
         self._appends.finish_control(offset)
         if self._is_started:
-            self._snapshots.take_if_due(self.committed, self._applied)
+            self._snapshots.take_if_due(self.committed, self._images.applied)
         role = self._raft.role
         if not self.is_leader and isinstance(role, Leader) and offset > role.epoch_start_offset:
-            self.latest = self.committed
+            self._images.forget_uncommitted()
             self.is_leader = True
             self._tell(self._me.id, role.epoch)
 
@@ -526,35 +524,7 @@ class MetadataQuorum:
         if not self._catching_up.is_over:
             role, told = self._raft.role, self._raft.leader_high_watermark
             committed = role.high_watermark if isinstance(role, Leader) else told if told >= 0 else None
-            self._catching_up.applied(self._applied, committed)
-
-    def _apply_from_log(self, offset: int) -> None:
-        image = self.committed
-        for records, header in self.files.replay(self._applied, offset):
-            image = apply(image, records, offset=header.last_offset, epoch=header.leader_epoch)
-            self._applied = header.next_offset
-            self._snapshots.committed(header.size_bytes, header.max_timestamp)
-        self.latest = image
-        if image is not self.committed:
-            self._show(image, None)
-
-    def _show(
-        self, image: ClusterImage, done: asyncio.Future[None] | None, prepared: PreparedAppend | None = None
-    ) -> None:
-        before, self.committed = self.committed, image
-        if self._is_opening:
-            return
-        is_known = prepared is not None and prepared.ground.image is before
-        try:
-            self._publish(before, image, prepared.delta if is_known and prepared is not None else None)
-        except Exception as error:
-            _log.exception("acting on the metadata up to offset %s failed", image.offset)
-            if done is not None and not done.done():
-                done.set_exception(error)
-                done.exception()
-            return
-        if done is not None and not done.done():
-            done.set_result(None)
+            self._catching_up.applied(self._images.applied, committed)
 
     def _install(self, snapshot: SnapshotId) -> None:
         """The leader's snapshot replaces the log, and the image with it, if it is whole."""
@@ -566,11 +536,9 @@ class MetadataQuorum:
             self._raft.on_damaged_snapshot(now_ms)
             return
         self.files.start_after(snapshot, content)
-        self._applied = snapshot.end_offset
         self._raft.voters_changed(now_ms)
         self._raft.on_installed(snapshot)
-        self.latest = content.image
-        self._show(content.image, None)
+        self._images.replace(content.image, snapshot.end_offset)
 
     # -- the others: what is asked of them, and what they fetch
 
