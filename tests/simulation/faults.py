@@ -221,9 +221,10 @@ class Faults:
 
     async def _full_disk(self, node: SimNode) -> None:
         """Its dir goes offline, and the machine is restarted with space."""
-        node.disk.space_left_bytes = self._random.below(4_000)
-        await asyncio.sleep(self._seconds(3.0))
-        node.crash(power_lost=False)
+        with self._world.about_to_end():
+            node.disk.space_left_bytes = self._random.below(4_000)
+            await asyncio.sleep(self._seconds(3.0))
+            node.crash(power_lost=False)
         node.disk.heal()
         await self._down_for_a_while(node)
 
@@ -294,12 +295,13 @@ class Faults:
 
     async def _dir_fails(self, node: SimNode) -> None:
         """While the node runs; the rest of it goes on. Then the disk is mended, and the node restarted."""
-        node.disk.fail(self._data_dir() + "/")
-        await asyncio.sleep(self._seconds(4.0))
-        if self._random.below(2):
-            await node.stop()
-        else:
-            node.crash(power_lost=False)
+        with self._world.about_to_end():
+            node.disk.fail(self._data_dir() + "/")
+            await asyncio.sleep(self._seconds(4.0))
+            if self._random.below(2):
+                await node.stop()
+            else:
+                node.crash(power_lost=False)
         node.disk.heal()
         await self._down_for_a_while(node)
 
@@ -311,11 +313,12 @@ class Faults:
             node.crash(power_lost=False)
         node.disk.fail(self._data_dir())
         await self._down_for_a_while(node)
-        await asyncio.sleep(self._seconds(5.0))
-        if self._random.below(2):
-            await node.stop()
-        else:
-            node.crash(power_lost=False)
+        with self._world.about_to_end():
+            await asyncio.sleep(self._seconds(5.0))
+            if self._random.below(2):
+                await node.stop()
+            else:
+                node.crash(power_lost=False)
         node.disk.heal()
         await self._down_for_a_while(node)
 

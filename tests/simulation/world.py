@@ -6,6 +6,7 @@ A node is the real `moldau.broker.node.node.Node`: only clock, randomness, disk,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import gc
@@ -298,6 +299,7 @@ class World:
         self.on_start: list[Callable[[int, Any], None]] = []
         self.is_dynamic = spare_nodes is not None
         self.is_founded = False
+        self._doomed = 0
         self._losers: list[tuple[SimNode, int]] = []
         self.nodes = {node_id: SimNode(self, node_id) for node_id in range(1, nodes + (spare_nodes or 0) + 1)}
         for node in list(self.nodes.values())[nodes:]:
@@ -369,8 +371,20 @@ class World:
             if quorum is not None:
                 yield each, quorum
 
+    @contextlib.contextmanager
+    def about_to_end(self) -> Iterator[None]:
+        """A node is going to end uncleanly, now or in a while (its disk is full): nobody is well until it has. To Kafka
+        such an end is a loss even if nothing is lost, so another that really loses something could lead again."""
+        self._doomed += 1
+        try:
+            yield
+        finally:
+            self._doomed -= 1
+
     def everybody_is_well(self) -> bool:
-        """All nodes are up, and all replicas in sync, as far as anybody knows."""
+        """All nodes are up, and will be, and all replicas in sync, as far as anybody knows."""
+        if self._doomed:
+            return False
         for each in self.members:
             if each.node is None:
                 return False
