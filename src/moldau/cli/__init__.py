@@ -2,10 +2,16 @@
 
 Nobody sees a traceback who did not ask for it: what no command foresaw ends in one line, and `--debug` (anywhere on
 the line) or `MOLDAU_DEBUG=1` shows where it came from.
+
+Invariant: this module imports nothing that the interpreter has not loaded by itself. A Ctrl-C is kept quiet from `run`
+on, so what is loaded before is where one shows a traceback.
 """
 
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # as typing has it, which takes ten milliseconds to load
+if TYPE_CHECKING:
+    from typing import Any
 
 _DEBUG = "--debug"
 _INTERRUPTED = 130  # as shells report an end by Ctrl-C

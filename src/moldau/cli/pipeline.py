@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.failure import fail
+from moldau.cli.spark_start import ending_java_with_us
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -268,7 +269,9 @@ def try_out(
         from moldau.spark.pipelines.sinks import prepared
         from moldau.spark.session import session
 
-        spark = prepared(session(f"moldau-test-{pipeline.name}", master="local[2]", config=pipeline.spark), pipeline)
+        with ending_java_with_us():
+            spark = session(f"moldau-test-{pipeline.name}", master="local[2]", config=pipeline.spark)
+        spark = prepared(spark, pipeline)
         outcomes = run_trials(spark, pipeline, trials)
     except PipelineError as error:
         _fail_with(error)
@@ -324,7 +327,8 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
         require_cluster(pipeline)
         typer.echo(f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}", err=True)
         with ExitStack() as stack:
-            running = stack.enter_context(start(pipeline, once=once, master=master))
+            with ending_java_with_us():
+                running = stack.enter_context(start(pipeline, once=once, master=master))
             stack.enter_context(_stopping(running))
             on_progress = stack.enter_context(_shown())
             if metrics_port is not None:
