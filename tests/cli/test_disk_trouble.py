@@ -1,6 +1,7 @@
 """A full disk, and one that goes away, under `moldau serve`: said aloud, and an end with a status that is not 0."""
 
 import contextlib
+import os
 import resource
 import subprocess
 import sys
@@ -121,3 +122,34 @@ def test_a_node_without_the_dir_of_its_metadata_does_not_start(tmp_path: Path) -
         assert status == 1
         assert f"{one}, which holds the metadata" in said
         assert not one.exists()
+
+
+def refused(*arguments: str) -> str:
+    """What is said by a command that must end at once; root is not allowed to ignore the modes of files."""
+    bound = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    command = [*bound, sys.executable, "-m", "moldau", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "cluster"])
+def test_a_folder_that_may_not_be_written_is_called_so(tmp_path: Path, command: str) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o555)
+    said = refused(command, "--data-dir", str(tmp_path / "theirs" / "data"))
+    assert "may not write to the data folder" in said
+    assert f"({tmp_path / 'theirs'})" in said
+    assert "chown" in said
+
+
+def test_data_of_another_user_is_called_so(tmp_path: Path) -> None:
+    """As after one start as root."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    (tmp_path / "meta.properties").chmod(0o400)
+    assert f"({tmp_path / 'meta.properties'})" in refused("serve", "--data-dir", str(tmp_path))
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert f"{tmp_path / 'file'} is a file" in refused("serve", "--data-dir", str(tmp_path / "file" / "data"))

@@ -46,6 +46,9 @@ def run(arguments: list[str]) -> int:
             raise
         from moldau.cli.harmless import harmless
 
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            print(f"moldau: {harmless(str(error.filename))}: {error.strerror}", file=sys.stderr)
+            return 1
         reason = harmless(str(error)) or "no reason given"
         print(f"moldau: {type(error).__name__}: {reason} ({_DEBUG} shows where)", file=sys.stderr)
         return 1

@@ -16,6 +16,7 @@ import typer
 from moldau.cli import cluster_folder as folders
 from moldau.cli.client_settings import read_settings
 from moldau.cli.cluster_control import ask, is_running
+from moldau.cli.data_folder import trouble
 from moldau.cli.failure import ExitCode, fail, misused, tell
 from moldau.cli.frame import Commands, Output
 from moldau.cli.target import Target
@@ -89,6 +90,9 @@ def start(
 
     if is_running(data_dir):
         fail(f"the cluster in {data_dir} is running already: moldau cluster status -d {data_dir}")
+    unusable = trouble(str(data_dir))
+    if unusable is not None:
+        misused(unusable)
     voters = folders.voters_to_run(data_dir, nodes)
     try:
         given = parse_overrides(overrides or [])

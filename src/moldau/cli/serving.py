@@ -79,6 +79,7 @@ def plain_arguments(arguments: list[str]) -> ServeArguments | None:
 def serve(arguments: ServeArguments) -> int:
     """Run a broker; the exit status."""
     from moldau.broker.config import InvalidConfig
+    from moldau.cli.data_folder import trouble
 
     try:
         loaded = _load(arguments)
@@ -89,6 +90,10 @@ def serve(arguments: ServeArguments) -> int:
         return _fail(error, 2)
     except OSError as error:
         return _fail(f"cannot open {error.filename or arguments.config}: {error.strerror}", 2)
+    # Of several folders the node may do without one; not without the one that holds the metadata.
+    unusable = trouble(loaded.metadata_log_dir)
+    if unusable is not None:
+        return _fail(unusable, 2)
     return _run(loaded, output, until_stdin_closes=arguments.until_stdin_closes, console=arguments.console)
 
 
@@ -116,6 +121,13 @@ def _write_audit_log(path: str) -> None:
 def _fail(reason: object, status: int) -> int:
     print(f"moldau: {reason}", file=sys.stderr)
     return status
+
+
+def _without_number(error: Exception) -> str:
+    """`[Errno 13]` helps nobody where the reason stands beside it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _raise_descriptor_limit() -> None:
@@ -214,7 +226,7 @@ async def _serve(
         return _fail(error, 1)
     except (CorruptMetadata, CorruptQuorumState, LogError, OSError) as error:
         stopping.cancel()
-        return _fail(error, 1)
+        return _fail(_without_number(error), 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
     announce(output, _introduction(node))
