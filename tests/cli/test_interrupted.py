@@ -1,4 +1,4 @@
-"""Ctrl-C at awkward moments: before anything is loaded, and while Spark's Java process starts."""
+"""Awkward moments of a start: Ctrl-C before anything is loaded or while Java starts, and no Java at all."""
 
 import os
 import signal
@@ -50,6 +50,24 @@ def test_javas_start_ends_with_us(tmp_path: Path) -> None:
         if _is_running(java):
             os.kill(java, signal.SIGKILL)
     assert "Traceback" not in said
+
+
+def test_no_java_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("name: p\nsources: {ticks: {rate: 1}}\nsinks: [{console: 1}]\n")
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(tmp_path / "p.yaml")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last[:36]) == (2, f"moldau: JAVA_HOME={tmp_path} holds"[:36]), done.stderr
+    assert "pip install 'moldau[java]'" in last
+    assert "--debug" not in last
 
 
 def _with_source() -> dict[str, str]:

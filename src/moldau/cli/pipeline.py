@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.failure import fail
-from moldau.cli.spark_start import ending_java_with_us
+from moldau.cli.spark_start import starting_spark
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -199,7 +199,9 @@ def explain(
         if plan:
             from moldau.spark.pipelines.explain import plans
 
-            for name, text in plans(pipeline).items():
+            with starting_spark():
+                found = plans(pipeline)
+            for name, text in found.items():
                 typer.echo(f"\n{name}\n{text}")
     except PipelineError as error:
         _fail_with(error)
@@ -269,7 +271,7 @@ def try_out(
         from moldau.spark.pipelines.sinks import prepared
         from moldau.spark.session import session
 
-        with ending_java_with_us():
+        with starting_spark():
             spark = session(f"moldau-test-{pipeline.name}", master="local[2]", config=pipeline.spark)
         spark = prepared(spark, pipeline)
         outcomes = run_trials(spark, pipeline, trials)
@@ -327,7 +329,7 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
         require_cluster(pipeline)
         typer.echo(f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}", err=True)
         with ExitStack() as stack:
-            with ending_java_with_us():
+            with starting_spark():
                 running = stack.enter_context(start(pipeline, once=once, master=master))
             stack.enter_context(_stopping(running))
             on_progress = stack.enter_context(_shown())
