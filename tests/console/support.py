@@ -59,11 +59,11 @@ def send_letters(
         producer.produce(f"{topic}-dlt", b'{"id": %d}' % number, key, headers=headers)
 
 
-def commit_orders(address: str, group: str, offset: int) -> None:
-    """As somebody who has read so far of each of the three partitions, and left."""
+def commit_orders(address: str, group: str, offset: int, topic: str = "orders", partitions: int = 3) -> None:
+    """As somebody who has read so far of each of the partitions, and left."""
     settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0, "enable.auto.commit": False}
     reader = Consumer(settings)
-    reader.commit(offsets=[TopicPartition("orders", index, offset) for index in range(3)], asynchronous=False)
+    reader.commit(offsets=[TopicPartition(topic, index, offset) for index in range(partitions)], asynchronous=False)
     reader.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 from confluent_kafka import Producer
@@ -47,18 +48,21 @@ def test_a_rule_of_access_comes_and_goes() -> None:
         assert post(client, "/acls", **ACL, host="10.0.0.9").status_code == 303
         rows = eventually(lambda: "1 ACL<" in (text := fragment(client, "/acls")) and text, "the rule is shown")
         assert "User:&lt;b&gt;alice&lt;/b&gt;" in rows
-        assert "No ACLs" in fragment(client, "/acls?q=bob")
+        assert "No ACL has" in fragment(client, "/acls?q=bob")
         assert _acls(broker.bootstrap_servers) == {("User:<b>alice</b>", "orders", "10.0.0.9")}
         for wrong in ({"operation": "fly"}, {"principal": "alice"}, {"resource_name": " "}, {"permission": "any"}):
             assert post(client, "/acls", **ACL | wrong).status_code == 400, wrong
-        assert post(client, "/acls/delete", **ACL, host="10.0.0.8").status_code == 303  # of another host: nothing goes
+        typed = {"confirm": f"{ACL['principal']} {ACL['resource_name']}"}
+        gone = post(client, "/acls/delete", **ACL | typed, host="10.0.0.8")  # of another host: nothing goes
+        assert (gone.status_code, len(_acls(broker.bootstrap_servers))) == (303, 1)
+        # What the row fills into the form deletes that very rule, once its name is typed.
+        (row,) = re.findall(r'<button [^>]*data-open="drop-acl".*?>', rows)
+        fields = {name: unescape(text) for name, text in re.findall(r'data-fill([a-z_]+)="([^"]*)"', row)}
+        assert fields.pop("shown") == typed["confirm"]
+        del fields["what"]
+        assert post(client, "/acls/delete", **fields).status_code == 400
         assert len(_acls(broker.bootstrap_servers)) == 1
-        # The form of the row deletes that very rule.
-        (form,) = re.findall(r'<form method="post" action="/acls/delete">(.*?)</form>', rows)
-        fields = dict(re.findall(r'name="([a-z_]+)" value="([^"]*)"', form))
-        fields["principal"] = ACL["principal"]
-        del fields["csrf"]
-        assert post(client, "/acls/delete", **fields).status_code == 303
+        assert post(client, "/acls/delete", **fields | typed).status_code == 303
         eventually(lambda: not _acls(broker.bootstrap_servers), "the rule is gone")
         actions = [(each.action, each.outcome) for each in client.house.audit.entries]
         assert ("create_acl", "done") in actions

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import moldau.console
 from moldau.console.gate.users import parse_users
 from moldau.console.views import Views
-from moldau.console.wording import counted, noun
+from moldau.console.wording import as_number, counted, in_words, noun
 
 HERE = Path(moldau.console.__file__).parent
 
@@ -74,6 +76,26 @@ def test_one_thing_is_no_things() -> None:
         "1,234 partitions",
     ]
     assert (noun(1, "entry"), noun(2, "entry")) == ("entry", "entries")
+
+
+@pytest.mark.parametrize(
+    ("setting", "written", "number", "words"),
+    [
+        ("retention.ms", "7d", "604800000", "1 week"),
+        ("retention.ms", "36 h", "129600000", "36 hours"),
+        ("retention.ms", "1.5h", "5400000", "90 minutes"),
+        ("segment.bytes", "1GiB", "1073741824", "1 GiB"),
+        ("retention.bytes", "-1", "-1", "no limit"),
+        ("flush.ms", "9223372036854775807", "9223372036854775807", "no limit"),
+        ("log.retention.hours", "168", "168", ""),
+        ("cleanup.policy", "7d", "7d", ""),
+        ("retention.ms", "soon", "soon", ""),
+        ("retention.ms", "0", "0", ""),
+    ],
+)
+def test_times_and_sizes_of_settings_in_words_and_back(setting: str, written: str, number: str, words: str) -> None:
+    assert as_number(setting, written) == number
+    assert in_words(setting, number) == words
 
 
 def test_no_page_has_a_word_for_many_beside_a_number() -> None:

@@ -1,14 +1,17 @@
 """Messages: pages that fit together, filters that only compare, masks nobody gets around, hostile bytes as text."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.console.messages import reading
 from moldau.console.messages.decoding import Decoded, coloured, decode
 from moldau.console.messages.filters import FilterError, parse
 from moldau.console.messages.masking import Masks, parse_masks
@@ -248,6 +251,58 @@ def test_pages_show_every_record_once(client: Client, query: str, way: str) -> N
 def test_pages_of_a_filter_show_every_match_once(client: Client, query: str, way: str) -> None:
     found = _all_pages(client, query + "&filter=value.total>420", way)
     assert len(found) == len(set(found)) == 19  # 281 to 299
+
+
+@pytest.mark.parametrize("is_newest", [True, False], ids=["back", "on"])
+@pytest.mark.parametrize("rows", [7, 40])
+def test_a_search_that_was_cut_goes_on_where_it_ended(broker: str, is_newest: bool, rows: int) -> None:
+    """Whether it found something or not: the only match is the last thing each way comes to."""
+    wanted = (0, 0) if is_newest else (2, 99)
+    reader = reading.consumer({"bootstrap.servers": broker})
+    bounds = reading.bounds(reader, "orders", None)
+
+    def accept(message: Any) -> _Place | None:
+        return _Place(message) if (message.partition(), message.offset()) == wanted else None
+
+    read = reading.read_newest if is_newest else reading.read_forward
+    seen, found, ranges, turns = 0, [], bounds, 0
+    while True:
+        page = read(reader, "orders", ranges, 5, accept, reading.Budget(rows=rows))
+        assert 0 < page.spent.rows <= rows
+        seen, turns = seen + page.spent.rows, turns + 1
+        found += page.records
+        rest = page.older if is_newest else page.newer
+        if rest is None:
+            break
+        ranges = {i: (low, rest[i]) if is_newest else (rest[i], high) for i, (low, high) in bounds.items()}
+        assert turns <= 2 * 300 / rows, "it reads the same again"
+    reader.close()
+    assert [(each.partition, each.offset) for each in found] == [wanted]
+    assert seen <= 300 * 1.2
+
+
+class _Place(reading.Placed):
+    def __init__(self, message: Any) -> None:
+        self.partition, self.offset = message.partition(), message.offset()
+        self.timestamp_ms = message.timestamp()[1]
+
+
+def test_a_slow_filter_over_large_records_keeps_to_its_time(broker: str) -> None:
+    """The clock is looked at before each record, not before each batch."""
+    reader = reading.consumer({"bootstrap.servers": broker})
+    spent = []
+
+    def accept(message: Any) -> None:
+        spent.append(message.offset())
+        time.sleep(0.1)
+
+    page: reading.Page[_Place] = reading.read_forward(
+        reader, "orders", {0: (0, 100)}, 5, accept, reading.Budget(seconds=0.3)
+    )
+    reader.close()
+    assert page.is_cut
+    assert len(spent) < 10
+    assert page.newer == {0: len(spent)}
 
 
 def test_reading_by_offset_time_and_partition(client: Client) -> None:

@@ -40,6 +40,12 @@ def test_subjects_are_listed_and_searched(client: Client) -> None:
     assert "No subject" in fragment(client, "/schemas?q=nothing")
 
 
+def test_the_registry_is_there_for_programs_too(client: Client) -> None:
+    assert client.get("/api/schemas?q=orders-value").json()["subjects"] == ["orders-value"]
+    told = client.get("/api/schema?subject=orders-value&version=1").json()
+    assert (told["version"], told["versions"], told["compatibility"]) == (1, [1, 2], "FULL")
+
+
 def test_a_subject_shows_its_versions(client: Client) -> None:
     newest = client.get("/schema", params={"subject": "orders-value"}).text
     assert "version 2, compatibility FULL" in newest

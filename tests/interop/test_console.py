@@ -290,6 +290,35 @@ def test_times_are_in_the_readers_zone(stage: Stage) -> None:
         assert shown.inner_text() == told
 
 
+def test_a_time_that_is_chosen_is_the_readers_too(stage: Stage) -> None:
+    """Of two orders an hour apart, reading from a time between them shows one; and so does its address, later on."""
+    producer = Producer({"bootstrap.servers": stage.cluster.bootstrap_servers, "log_level": 0})
+    late = 1_767_226_800_000  # 2026-01-01 00:20 UTC is 09:20 in Tokyo
+    for at, name in ((late - 3_600_000, "early"), (late, "late")):
+        producer.produce("by-time", name, name, timestamp=at)
+    assert producer.flush(30) == 0
+    commit_orders(stage.cluster.bootstrap_servers, "timed", 1, "by-time", 1)
+    eventually(lambda: "timed" in stage.client.house.snapshot.groups, "the console sees the group")
+    with stage.page() as page:
+        show(page, "/topics/by-time/messages")
+        rows = page.locator("#rows .messages tbody tr")
+        expect(rows).to_have_count(2)
+        page.get_by_label("Show").select_option("time")
+        page.get_by_label("Time, in your zone").fill("2026-01-01T09:00:00")
+        page.get_by_role("button", name="Read").click()
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("late")
+        assert "start=time&at=2026-01-01T00%3A00%3A00.000Z" in page.url
+        page.reload()
+        expect(rows).to_have_count(1)
+        expect(page.get_by_label("Time, in your zone")).to_have_value("2026-01-01T09:00:00")
+        show(page, "/group?name=timed")
+        page.get_by_label("To", exact=True).select_option("time")
+        page.get_by_label("Time, in your zone").fill("2026-01-01T08:00:00")
+        page.get_by_role("button", name="Show what would change").click()
+        expect(page.locator("main tbody tr")).to_contain_text("-1")
+
+
 def test_sending_changing_and_deleting_with_a_typed_name(stage: Stage) -> None:
     with stage.page() as page:
         show(page, "/topics/doomed")

@@ -12,6 +12,7 @@ from moldau.console.visit import Visit
 T = TypeVar("T")
 PER_PAGE = 50
 PER_PAGE_MAX = 500
+_KEPT = ("name", "topic", "q", "show", "reason", "page", "members", "groups", "short")  # of an address, in its links
 
 
 @dataclass(slots=True, frozen=True)
@@ -23,13 +24,15 @@ class Listed(Generic[T]):
     sort: str
     is_descending: bool
     params: Mapping[str, str]  # of the address, without page and sort
+    page_name: str = "page"  # two lists of one page turn their own
 
     def link(self, **changes: str | int) -> str:
         """The same list with another page or order, as a query string."""
         sort = f"-{self.sort}" if self.is_descending else self.sort
         merged = {**self.params, "sort": sort, "page": str(self.page), **{k: str(v) for k, v in changes.items()}}
+        merged[self.page_name] = merged.pop("page")
         return "?" + urlencode(
-            {name: value for name, value in merged.items() if value not in ("", "1") or name != "page"}
+            {name: value for name, value in merged.items() if value and (value != "1" or name != self.page_name)}
         )
 
     def sort_link(self, column: str, *, descending_first: bool = False) -> str:
@@ -53,24 +56,25 @@ def searched(items: Iterable[T], text: str, name: Callable[[T], str]) -> list[T]
 
 def listed(
     visit: Visit,
-    items: list[T],
-    orders: Mapping[str, Callable[[T], Any]],
-    default: str,
+    items: Sequence[T],
+    orders: Mapping[str, Callable[[T], Any]] | None = None,
+    default: str = "",
     *,
-    keep: Sequence[str] = ("q", "show"),
+    page_name: str = "page",
 ) -> Listed[T]:
-    wanted = visit.query("sort", default)
+    """A page of them; without orders they stay as they come."""
+    wanted = visit.query("sort", default) if orders else ""
     is_descending = wanted.startswith("-")
     column = wanted.lstrip("-")
-    if column not in orders:
+    if orders and column not in orders:
         column, is_descending = default.lstrip("-"), default.startswith("-")
-    if column != "name" or is_descending:  # they come by name
+    if orders and (column != "name" or is_descending):  # they come by name
         items = sorted(items, key=orders[column], reverse=is_descending)
     per_page = visit.number("per_page", PER_PAGE, 1, PER_PAGE_MAX)
     pages = max(1, -(-len(items) // per_page))
-    page = visit.number("page", 1, 1, pages)
+    page = visit.number(page_name, 1, 1, pages)
     first = (page - 1) * per_page
-    params = {name: visit.query(name) for name in keep if visit.query(name)}
+    params = {name: visit.query(name) for name in _KEPT if name != page_name and visit.query(name)}
     if per_page != PER_PAGE:
         params["per_page"] = str(per_page)
-    return Listed(items[first : first + per_page], len(items), page, pages, column, is_descending, params)
+    return Listed(items[first : first + per_page], len(items), page, pages, column, is_descending, params, page_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moldau.console.cluster.access import ENTITIES
 from moldau.console.gate.roles import Role
 from moldau.console.screens import (
     api,
@@ -9,6 +10,7 @@ from moldau.console.screens import (
     dead_letters,
     groups,
     messages,
+    openapi,
     overview,
     pipelines,
     schemas,
@@ -21,15 +23,16 @@ from moldau.console.screens import (
 from moldau.console.visit import Door, Handler
 
 
-def _look(path: str, handler: Handler, about: str, **parameters: str) -> Door:
-    return Door("GET", path, handler, Role.VIEWER, about, parameters=parameters)
+def _look(path: str, handler: Handler, about: str, answers: str = "", **parameters: str) -> Door:
+    return Door("GET", path, handler, Role.VIEWER, about, parameters=parameters, answers=answers)
 
 
 def _change(path: str, handler: Handler, about: str, role: Role, **parameters: str) -> Door:
     return Door("POST", path, handler, role, about, changes=True, parameters=parameters)
 
 
-_LIST = {"q": "words the name has", "sort": "a column, with - before it for the largest first", "page": "from 1"}
+_PAGES = {"q": "words it has", "page": "from 1", "per_page": "so many, 50 if not said"}
+_LIST = {**_PAGES, "sort": "a column, with - before it for the largest first"}
 _READ = {
     "start": "newest, oldest, offset, time, before or after",
     "at": "the offset, the time, or partition:offset pairs",
@@ -37,7 +40,10 @@ _READ = {
     "limit": "so many records",
     "filter": "which records, in the console's filter language",
     "as": "how values are decoded: auto, json, avro, protobuf, text or hex",
+    "key_as": "how keys are decoded",
+    "uncommitted": "1 shows what transactions have not committed",
 }
+_TAIL = {name: about for name, about in _READ.items() if name in ("partition", "filter", "as")}
 _CONFIRM = {"confirm": "the name once more, because it is destroyed"}
 
 PUBLIC = (
@@ -53,15 +59,32 @@ LOOKING = (
     _look("/", overview.overview, "The overview."),
     _look("/happened", overview.happened, "What changed in the cluster."),
     _look("/search", overview.search, "Topics and groups by name."),
-    _look("/events", overview.events, "A word for each new snapshot, as server-sent events."),
+    _look("/events", overview.events, "A word for each new snapshot, as server-sent events.", "text/event-stream"),
     _look("/topics", topics.topics, "All topics."),
     _look("/topics/{topic}", topics.topic, "One topic."),
     _look("/topics/{topic}/settings", topics.topic_settings, "Its settings."),
     _look("/topics/{topic}/messages", messages.messages, "Its messages."),
     _look("/topics/{topic}/messages/{partition}/{offset}", messages.message, "One message."),
-    _look("/topics/{topic}/messages/{partition}/{offset}/raw", messages.raw_message, "Its value as a file."),
-    _look("/topics/{topic}/tail", messages.tail, "New messages as they come, as server-sent events."),
-    _look("/topics/{topic}/download", messages.download, "Messages as a file."),
+    _look(
+        "/topics/{topic}/messages/{partition}/{offset}/raw",
+        messages.raw_message,
+        "The value of a message as a file.",
+        "application/octet-stream",
+    ),
+    _look(
+        "/topics/{topic}/tail",
+        messages.tail,
+        "New messages as they come: rows of a table in server-sent events.",
+        "text/event-stream",
+        **_TAIL,
+    ),
+    _look(
+        "/topics/{topic}/download",
+        messages.download,
+        "Messages as a file.",
+        "application/x-ndjson",
+        **{**_READ, "format": "ndjson or csv", "rows": "at most so many, 10,000 if not said"},
+    ),
     _look("/groups", groups.groups, "All groups."),
     _look("/group", groups.group, "One group."),
     _look("/brokers", brokers.brokers, "Brokers and the quorum."),
@@ -74,7 +97,7 @@ LOOKING = (
     _look("/quotas", security.quotas, "Quotas."),
     _look("/dead-letters", dead_letters.dead_letters, "Dead-letter topics."),
     _look("/dead-letters/{topic}", dead_letters.dead_letter_topic, "Letters by reason."),
-    _look("/dead-letters/{topic}/job", dead_letters.redrive_job, "How its redrive is doing."),
+    _look("/dead-letters/{topic}/job", dead_letters.redrive_job, "How its redrive is doing.", "application/json"),
     _look("/delays", toolkit.delays, "Delayed messages."),
     _look("/traces", toolkit.traces, "Where a message was."),
     _look("/pipelines", pipelines.pipelines, "Pipelines on Spark."),
@@ -82,30 +105,52 @@ LOOKING = (
     _look("/schemas", schemas.schemas, "Schemas of the registry."),
     _look("/schema", schemas.schema, "One subject."),
     Door("GET", "/audit", session.audit, Role.ADMIN, "Who changed what."),
-    _look("/api", api.api_page, "The HTTP API, for reading."),
+    _look("/api", openapi.api_page, "The HTTP API, for reading."),
 )
 
 API = (
-    _look("/api/openapi.json", api.api_openapi, "This document."),
+    _look("/api/openapi.json", openapi.api_openapi, "This document."),
     _look("/api/session", api.api_session, "Who one is, and the token for changes."),
     _look("/api/overview", api.api_overview, "The cluster in numbers, and what somebody should look at."),
-    _look("/api/changes", api.api_changes, "What changed in the cluster, the newest first."),
+    _look("/api/changes", api.api_changes, "What changed in the cluster, the newest first.", **_PAGES),
     _look("/api/topics", api.api_topics, "Topics, a page at a time.", **_LIST, show="all, internal, short, leaderless"),
     _look("/api/topics/{topic}", api.api_topic, "One topic with its partitions."),
     _look("/api/topics/{topic}/settings", api.api_topic_settings, "Its settings, and who set them."),
     _look("/api/topics/{topic}/messages", messages.api_messages, "Messages, decoded and masked.", **_READ),
     _look(
-        "/api/groups", api.api_groups, "Groups, a page at a time.", **_LIST, show="ok, slow, stalled, stopped, members"
+        "/api/groups",
+        api.api_groups,
+        "Groups, a page at a time.",
+        **_LIST,
+        topic="only its readers",
+        show="ok, slow, stalled, stopped, members",
     ),
     _look("/api/group", api.api_group, "One group with its members and offsets.", name="the group"),
     _look("/api/brokers", api.api_brokers, "Brokers, their folders, and the quorum."),
-    _look("/api/transactions", api.api_transactions, "Transactions.", q="text the id has"),
+    _look("/api/brokers/{broker}/settings", api.api_broker_settings, "A broker's settings, and who set them."),
+    _look("/api/reassignments", api.api_reassignments, "Replicas on their way, and how far they are.", **_PAGES),
+    _look("/api/transactions", api.api_transactions, "Transactions, the ongoing first.", **_PAGES),
+    _look("/api/acls", api.api_acls, "Access control lists.", **_PAGES),
+    _look("/api/users", api.api_users, "Users with SCRAM passwords.", **_PAGES),
+    _look("/api/quotas", api.api_quotas, "Quotas.", **_PAGES),
+    _look("/api/dead-letters", api.api_letter_topics, "Dead-letter topics, those with most records first.", **_PAGES),
+    _look(
+        "/api/dead-letters/{topic}",
+        api.api_letters,
+        "Letters of a topic, and how many there are of each reason.",
+        **_PAGES,
+        reason="only those of this one",
+    ),
+    _look("/api/delays", api.api_delays, "Delayed messages, what is due next first.", **_PAGES),
+    _look("/api/traces", api.api_traces, "Where a message was; without an id the newest steps.", id="the message's"),
+    _look("/api/schemas", api.api_schemas, "Subjects of the registry.", **_PAGES),
+    _look("/api/schema", api.api_schema, "One subject.", subject="its name", version="the newest if not said"),
     _look("/api/pipelines", api.api_pipelines, "Pipelines on Spark."),
-    Door("GET", "/api/audit", api.api_audit, Role.ADMIN, "Who changed what."),
+    Door("GET", "/api/audit", api.api_audit, Role.ADMIN, "Who changed what.", parameters=_PAGES),
     _look("/api/history/cluster", overview.cluster_history, "Numbers over time.", show="rate, lag or isr"),
     _look("/api/history/topics/{topic}", topics.topic_history, "A topic over time."),
     _look("/api/history/group", groups.group_history, "A group's lag over time.", name="the group"),
-    _look("/api/history/brokers", brokers.broker_history, "Brokers over time.", show="rate or isr"),
+    _look("/api/history/brokers", brokers.broker_history, "Brokers over time.", show="rate, isr or answer"),
     _look(
         "/api/history/pipeline",
         pipelines.pipeline_history,
@@ -152,7 +197,9 @@ CHANGING = (
         rate="at most so many a second",
         **_CONFIRM,
     ),
-    _change("/delays/cancel", toolkit.cancel_delay, "Cancel a delayed message.", Role.OPERATOR, id="its id"),
+    _change(
+        "/delays/cancel", toolkit.cancel_delay, "Cancel a delayed message.", Role.OPERATOR, id="its id", **_CONFIRM
+    ),
     _change(
         "/topics",
         topics.create_topic,
@@ -250,6 +297,7 @@ CHANGING = (
         operation="",
         permission="",
         host="",
+        **_CONFIRM,
     ),
     _change(
         "/users",
@@ -269,7 +317,17 @@ CHANGING = (
         mechanism="1 or 2",
         **_CONFIRM,
     ),
-    _change("/quotas", security.save_quota, "Set or remove a quota.", Role.ADMIN, quota="", limit="", remove="on"),
+    _change(
+        "/quotas",
+        security.save_quota,
+        "Set or remove a quota.",
+        Role.ADMIN,
+        quota="",
+        limit="",
+        remove="on",
+        **{f"is_{kind}": f"on, if it is for a {kind}" for kind in ENTITIES},
+        **{f"name_{kind}": f"which {kind}; nothing is the default of all" for kind in ENTITIES},
+    ),
 )
 
 DOORS: tuple[Door, ...] = (*PUBLIC, *LOOKING, *API, *CHANGING)

@@ -18,7 +18,7 @@ from moldau.console.gate.sessions import Person, Session
 from moldau.console.messages.registry import RegistryReader
 from moldau.console.messages.text import visible
 from moldau.console.settings import ConsoleSettings
-from moldau.console.wording import counted, noun
+from moldau.console.wording import counted, in_words, noun
 
 _HERE = Path(__file__).parent
 _LIVE = "live"
@@ -60,7 +60,7 @@ def short(value: float | None) -> str:
 
 def duration(seconds: float) -> str:
     if seconds < 1:
-        return f"{seconds * 1_000:.0f} ms"
+        return f"{seconds * 1_000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1_000:.1f} ms"
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
@@ -133,6 +133,7 @@ class Views:
             q=_quoted,
             noun=noun,
             counted=counted,
+            in_words=in_words,
         )
         self._environment.globals.update(Role=Role, static=self._static, share=share, min=min, max=max)
         self._stamps: dict[str, str] = {}

@@ -63,6 +63,7 @@ class Door:
     about: str
     changes: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the query or form, for the OpenAPI document
+    answers: str = ""  # what kind, where programs may want it and it is neither a page nor of the API
 
     @property
     def name(self) -> str:

@@ -264,19 +264,31 @@ class Transaction(NamedTuple):
     partitions: tuple[str, ...]
 
 
-def transactions(asker: Asker, pattern: str = "", most: int = 500) -> tuple[list[Transaction], int]:
-    """Those whose id has the pattern, the ongoing first; and how many there are."""
-    listed: list[tuple[str, int, str, int]] = []
+class Listing(NamedTuple):
+    """A transaction as a list has it: what it has written has to be asked for."""
+
+    id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+def transactions(asker: Asker, pattern: str = "") -> list[Listing]:
+    """Those whose id has the pattern, the ongoing first."""
+    listed: list[Listing] = []
     for broker in asker.brokers:
         answer = asker.broker(broker, ListTransactionsRequest(), ListTransactionsResponse)
         check(answer.error_code, f"transactions of broker {broker}")
         listed += [
-            (row.transactional_id, row.producer_id, row.transaction_state, broker)
+            Listing(row.transactional_id, row.producer_id, row.transaction_state, broker)
             for row in answer.transaction_states
             if pattern.lower() in row.transactional_id.lower()
         ]
-    listed.sort(key=lambda row: (row[2] != "Ongoing", row[0]))
-    shown = listed[:most]
+    return sorted(listed, key=lambda row: (row.state != "Ongoing", row.id))
+
+
+def described(asker: Asker, shown: Sequence[Listing]) -> list[Transaction]:
+    """A page of them, with what the ongoing are doing."""
     by_broker: defaultdict[int, list[str]] = defaultdict(list)
     for name, _, state, broker in shown:
         if state == "Ongoing":
@@ -309,4 +321,4 @@ def transactions(asker: Asker, pattern: str = "", most: int = 500) -> tuple[list
                 parts,
             )
         )
-    return found, len(listed)
+    return found

@@ -25,6 +25,7 @@ class Known:
     starts: dict[Where, int] = field(default_factory=dict)
     ends: dict[Where, int] = field(default_factory=dict)
     rates: dict[Where, float] = field(default_factory=dict)
+    answers: dict[int, float] = field(default_factory=dict)
     dirs: dict[int, tuple[LogDir, ...]] = field(default_factory=dict)
     sizes: dict[int, dict[Where, int]] = field(default_factory=dict)
     groups: dict[int, list[FoundGroup]] = field(default_factory=dict)
@@ -159,5 +160,6 @@ def build_brokers(answer: MetadataResponse, known: Known, topics: Iterable[Topic
             short[number],
             known.dirs.get(number, ()),
             rates[number],
+            known.answers.get(number) if row else None,
         )
     return found

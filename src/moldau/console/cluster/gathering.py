@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,13 @@ def metadata(asker: Asker) -> MetadataResponse:
     found = asker.any(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
     asker.learn(found)
     return found
+
+
+def answer_s(asker: Asker, broker: int) -> float:
+    """How long a broker takes for a question that costs it next to nothing."""
+    started = time.monotonic()
+    asker.broker(broker, MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
+    return time.monotonic() - started
 
 
 def offsets(asker: Asker, leaders: Mapping[int, Mapping[str, Sequence[int]]], when: int) -> dict[Where, int]:

@@ -10,6 +10,7 @@ from moldau.console.wording import counted
 
 _NEARLY_FULL = 0.1
 _EXAMPLES = 3
+_MOST = 0.6
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +53,36 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
         if groups:
             text = f"{counted(len(groups), 'group')} {'is' if len(groups) == 1 else 'are'} {what}: {_names(groups)}."
             found.append(Alert("bad" if word == "stalled" else "warn", text, f"/groups?show={word}"))
+    return found
+
+
+def why(group: Group, snapshot: Snapshot) -> list[str]:
+    """Why a group is behind, as far as can be seen from here, and what helps; nothing where all is well."""
+    if not group.lag or group.judgement == "ok":
+        return []
+    found = []
+    if group.judgement == "stopped":
+        found.append("Records wait and nobody is in the group: its consumers are not running, or cannot join it.")
+    elif group.judgement == "stalled":
+        found.append(
+            "Its members are there, and no offset moves: they hang, fail at the same record again and again, "
+            "or do not commit."
+        )
+    else:
+        found.append("It reads, but records come faster: its consumers need to be quicker, or more.")
+        readers, most = len(group.members), len(group.positions)
+        if readers >= most:
+            found.append(f"More members would not help: {counted(most, 'partition')}, and each has a member.")
+    (topic, index), worst = max(group.positions.items(), key=lambda each: each[1].lag)
+    if len(group.positions) > 1 and worst.lag > _MOST * group.lag:
+        share = 100 * worst.lag // group.lag
+        found.append(f"{share} % of its lag is in one partition, {topic}-{index}: look at the keys, and at its member.")
+    lost = [topic for topic in group.topics if topic not in snapshot.topics]
+    if lost:
+        found.append(f"It has offsets for what is not there any more: {', '.join(lost[:_EXAMPLES])}.")
+    dead = [topic for topic in group.topics if topic in snapshot.topics and snapshot.topics[topic].leaderless]
+    if dead:
+        found.append(f"Partitions without a leader cannot be read: {', '.join(dead[:_EXAMPLES])}.")
     return found
 
 

@@ -94,6 +94,9 @@ class Group:
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({topic for topic, _ in self.positions}))
 
+    def lag_of(self, topic: str) -> int:
+        return sum(position.lag for (name, _), position in self.positions.items() if name == topic)
+
 
 class LogDir(NamedTuple):
     path: str
@@ -116,6 +119,7 @@ class Broker:
     short: int  # replicas of it that are out of sync
     log_dirs: tuple[LogDir, ...]
     rate: float  # records a second into partitions it leads
+    answer_s: float | None = None  # how long it took for a question that costs nothing
 
     @property
     def size_bytes(self) -> int:

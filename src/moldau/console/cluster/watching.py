@@ -167,10 +167,12 @@ class Watcher:
     def _gather_broker(self, broker: int, with_sizes: bool, problems: list[str]) -> None:
         known = self._known
         try:
+            known.answers[broker] = gathering.answer_s(self._asker, broker)
             known.groups[broker] = gathering.groups_of(self._asker, broker)
             if with_sizes or broker not in known.dirs:
                 known.dirs[broker], known.sizes[broker] = gathering.log_dirs(self._asker, broker)
         except ClientError as error:
+            known.answers.pop(broker, None)
             problems.append(f"broker {broker}: {error}")
 
     def _gather_quorum(self, problems: list[str]) -> Quorum | None:
@@ -202,6 +204,8 @@ class Watcher:
             if self._known.rates:
                 values["broker", broker.id] = broker.rate
             values["broker-short", broker.id] = float(broker.short)
+            if broker.answer_s is not None:
+                values["broker-answer", broker.id] = round(broker.answer_s * 1_000, 3)
         if self._extra is not None:
             values.update(self._extra())
         self.history.note(snapshot.at_ms, values)

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 T = TypeVar("T", bound="Placed")
 _CALL_S = 8.0
 _FIRST_WINDOW = 50
+_FIRST_BYTES = 32 << 20
 _GROWTH = 4
 _BATCH = 500
 
@@ -108,13 +109,21 @@ def read_newest(
     limit: int,
     accept: Accept[T],
     budget: Budget,
+    record_bytes: int = 0,
 ) -> Page[T]:
-    """The last records of each range, newest first: windows that reach back further and further."""
+    """The last records of each range, newest first: windows that reach back further and further.
+
+    `record_bytes` is how large a record is, about: windows of large ones are small, or the first would be the last.
+    """
     spent = Spent()
     found: dict[int, list[T]] = {index: [] for index in ranges}
     low = {index: end for index, (_, end) in ranges.items()}
     window = max(_FIRST_WINDOW, -(-limit // max(1, len(ranges))))
+    if record_bytes:
+        window = max(1, min(window, _FIRST_BYTES // record_bytes // max(1, len(ranges))))
     while not spent.is_over(budget):
+        # Never more than may still be read, so that the last window is not in vain.
+        window = max(1, min(window, (budget.rows - spent.rows) // max(1, len(ranges))))
         todo = {
             index: (max(ranges[index][0], high - window), high)
             for index, high in low.items()
@@ -123,9 +132,9 @@ def read_newest(
         if not todo:
             break
         part = _read_ranges(reader, topic, todo, accept, budget, spent)
-        for index, (rows, is_whole) in part.items():
-            if is_whole:  # a window that was cut is not shown: its newest records are missing
-                found[index] = rows + found[index]
+        for index, one in part.items():
+            if one.next >= todo[index][1]:  # a window that was cut is not shown: its newest records are missing
+                found[index] = one.rows + found[index]
                 low[index] = todo[index][0]
         if sum(len(rows) for rows in found.values()) >= limit:
             break
@@ -151,20 +160,20 @@ def read_forward(
     """The first records of each range, oldest first."""
     spent = Spent()
     part = _read_ranges(reader, topic, ranges, accept, budget, spent, limit)
-    merged = list(heapq.merge(*(rows for rows, _ in part.values()), key=_oldest_first))
+    merged = list(heapq.merge(*(each.rows for each in part.values()), key=_oldest_first))
     records, dropped = merged[:limit], merged[limit:]
-    after = {}
-    for index, (rows, is_whole) in part.items():
-        first_dropped = next((each.offset for each in dropped if each.partition == index), None)
-        if first_dropped is not None:
-            after[index] = first_dropped
-        elif is_whole and len(rows) < limit:
-            after[index] = ranges[index][1]
-        else:
-            after[index] = rows[-1].offset + 1 if rows else ranges[index][0]
+    after = {index: one.next for index, one in part.items()}
+    for each in reversed(dropped):  # the oldest dropped of a partition comes last here
+        after[each.partition] = each.offset
     older = {index: start for index, (start, _) in ranges.items()}
     is_more = any(after[index] < ranges[index][1] for index in ranges)
     return Page(records, older, after if is_more else None, spent, spent.is_over(budget) and len(records) < limit)
+
+
+@dataclass(slots=True)
+class _Part(Generic[T]):
+    rows: list[T]
+    next: int  # the first offset that was not looked at
 
 
 def _newest_first(each: Placed) -> tuple[int, int]:
@@ -183,15 +192,16 @@ def _read_ranges(
     budget: Budget,
     spent: Spent,
     limit: int | None = None,
-) -> dict[int, tuple[list[T], bool]]:
-    """What was accepted in each range, and whether the range was read to its end (or to its limit)."""
-    found: dict[int, list[T]] = {index: [] for index in ranges}
+) -> dict[int, _Part[T]]:
+    """What was accepted in each range, and how far it was read: to its end, to its limit or until the budget ended."""
+    found: dict[int, _Part[T]] = {index: _Part([], low) for index, (low, _) in ranges.items()}
     unfinished = {index for index, (low, high) in ranges.items() if low < high}
     wanted = [TopicPartition(topic, index, ranges[index][0]) for index in unfinished]
     reader.assign(wanted)
     reader.resume(wanted)  # what an earlier range paused stays paused through an assignment
 
-    def finish(index: int) -> None:
+    def finish(index: int, where: int) -> None:
+        found[index].next = where
         unfinished.discard(index)
         if unfinished:
             reader.pause([TopicPartition(topic, index)])
@@ -201,23 +211,28 @@ def _read_ranges(
             index = message.partition()
             if index is None or index not in unfinished:
                 continue
+            end = ranges[index][1]
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
-                    finish(index)
+                    finish(index, end)
                     continue
                 if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                     continue
                 raise KafkaException(error)
             offset = message.offset() or 0
-            if offset >= ranges[index][1]:
-                finish(index)
+            if offset >= end:
+                finish(index, end)
                 continue
+            if spent.is_over(budget):  # a batch of large records and a long filter takes longer than it may
+                break
             spent.rows += 1
             spent.bytes += len(message)
             kept = accept(message)
+            part = found[index]
+            part.next = offset + 1
             if kept is not None:
-                found[index].append(kept)
-            if offset >= ranges[index][1] - 1 or (limit is not None and len(found[index]) >= limit):
-                finish(index)
-    return {index: (rows, index not in unfinished) for index, rows in found.items()}
+                part.rows.append(kept)
+            if part.next >= end or (limit is not None and len(part.rows) >= limit):
+                finish(index, part.next)
+    return found

@@ -1,25 +1,30 @@
-"""The HTTP API: what the screens show, as JSON, through the same gate; and the document that describes it."""
+"""The HTTP API: what the screens show, as JSON, through the same gate, and as masked. `openapi.py` describes it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from moldau import __version__
 from moldau.console.cluster import admin
+from moldau.console.cluster.access import MECHANISMS
 from moldau.console.cluster.health import alerts
 from moldau.console.cluster.model import Broker, Group, Topic
-from moldau.console.gate.roles import Role
 from moldau.console.listing import Listed
 from moldau.console.pipelines import find_pipelines
 from moldau.console.screens import common
+from moldau.console.screens.brokers import broker_setting_list, progress, reassignment_list
+from moldau.console.screens.dead_letters import letter_list, letter_topic, letter_topic_list
 from moldau.console.screens.groups import group_list
+from moldau.console.screens.overview import change_list
+from moldau.console.screens.schemas import read_schema, subject_list
+from moldau.console.screens.security import acl_list, quota_list, user_list
+from moldau.console.screens.session import audit_list
+from moldau.console.screens.toolkit import pending_list, trace_list
 from moldau.console.screens.topics import topic_list
-from moldau.console.visit import Door, Visit
+from moldau.console.screens.transactions import transaction_list
+from moldau.console.visit import Visit
 
 
 def _topic(topic: Topic) -> dict[str, Any]:
@@ -56,8 +61,8 @@ def _broker(broker: Broker) -> dict[str, Any]:
     return {**asdict(broker), "log_dirs": [each._asdict() for each in broker.log_dirs], "size_bytes": broker.size_bytes}
 
 
-def _listed(found: Listed[Any], name: str, rows: list[dict[str, Any]]) -> Response:
-    return JSONResponse({name: rows, "total": found.total, "page": found.page, "pages": found.pages})
+def _listed(found: Listed[Any], name: str, rows: list[Any], **more: Any) -> Response:
+    return JSONResponse({name: rows, "total": found.total, "page": found.page, "pages": found.pages, **more})
 
 
 async def api_overview(visit: Visit) -> Response:
@@ -81,7 +86,8 @@ async def api_overview(visit: Visit) -> Response:
 
 
 async def api_changes(visit: Visit) -> Response:
-    return JSONResponse({"changes": [asdict(change) for change in visit.house.watcher.changes.everything()]})
+    found = change_list(visit)
+    return _listed(found, "changes", [asdict(change) for change in found.rows])
 
 
 async def api_topics(visit: Visit) -> Response:
@@ -128,8 +134,8 @@ async def api_brokers(visit: Visit) -> Response:
 
 
 async def api_transactions(visit: Visit) -> Response:
-    found, total = await visit.house.ask(admin.transactions, visit.house.asker, visit.query("q"))
-    return JSONResponse({"transactions": [each._asdict() for each in found], "total": total})
+    found, rows = await visit.house.ask(transaction_list, visit)
+    return _listed(found, "transactions", [each._asdict() for each in rows])
 
 
 async def api_pipelines(visit: Visit) -> Response:
@@ -138,7 +144,83 @@ async def api_pipelines(visit: Visit) -> Response:
 
 
 async def api_audit(visit: Visit) -> Response:
-    return JSONResponse({"entries": [asdict(each) for each in visit.house.audit.entries]})
+    found = audit_list(visit)
+    return _listed(found, "entries", [asdict(each) for each in found.rows])
+
+
+async def api_reassignments(visit: Visit) -> Response:
+    found = await reassignment_list(visit)
+    rows = []
+    for each in found.rows:
+        has, whole, in_sync = progress(visit, each)
+        rows.append(asdict(each) | {"copied_bytes": has, "bytes": whole, "in_sync": in_sync})
+    return _listed(found, "reassignments", rows)
+
+
+async def api_broker_settings(visit: Visit) -> Response:
+    rows = await broker_setting_list(visit)
+    return JSONResponse({"settings": [each._asdict() | {"set_by": each.set_by} for each in rows]})
+
+
+# ---- who may do what: a cluster without such a thing says why, and lists none
+
+
+async def api_acls(visit: Visit) -> Response:
+    found, disabled = await acl_list(visit)
+    rows = [{"principal": each.principal, "name": each.name, "host": each.host, **each.words} for each in found.rows]
+    return _listed(found, "acls", rows, disabled=disabled)
+
+
+async def api_users(visit: Visit) -> Response:
+    found, disabled = await user_list(visit)
+    rows = [
+        {
+            "name": user.name,
+            "mechanisms": [{"name": MECHANISMS.get(kind, str(kind)), "iterations": count} for kind, count in user[1]],
+        }
+        for user in found.rows
+    ]
+    return _listed(found, "users", rows, disabled=disabled)
+
+
+async def api_quotas(visit: Visit) -> Response:
+    found, disabled = await quota_list(visit)
+    rows = [{"entity": dict(each.entity), "quotas": dict(each.values)} for each in found.rows]
+    return _listed(found, "quotas", rows, disabled=disabled)
+
+
+# ---- what the toolkit keeps in topics, and the registry
+
+
+async def api_letter_topics(visit: Visit) -> Response:
+    found = letter_topic_list(visit)
+    return _listed(found, "topics", [_topic(topic) for topic in found.rows])
+
+
+async def api_letters(visit: Visit) -> Response:
+    reasons, found, is_more = await letter_list(visit, letter_topic(visit))
+    told = [{"reason": each.name, "letters": each.count, "sent_back": each.sent_back} for each in reasons]
+    return _listed(found, "letters", [asdict(each) for each in found.rows], reasons=told, is_more=is_more)
+
+
+async def api_delays(visit: Visit) -> Response:
+    found, is_cut = await pending_list(visit)
+    return _listed(found, "pending", [asdict(each) for each in found.rows], is_cut=is_cut)
+
+
+async def api_traces(visit: Visit) -> Response:
+    rows, is_cut = await trace_list(visit)
+    return JSONResponse({"steps": [asdict(each) for each in rows], "is_cut": is_cut})
+
+
+async def api_schemas(visit: Visit) -> Response:
+    found = await subject_list(visit)
+    return _listed(found, "subjects", list(found.rows))
+
+
+async def api_schema(visit: Visit) -> Response:
+    versions, told, compatibility = await read_schema(visit)
+    return JSONResponse({**told, "versions": versions, "compatibility": compatibility})
 
 
 async def api_session(visit: Visit) -> Response:
@@ -151,83 +233,3 @@ async def api_session(visit: Visit) -> Response:
             "is_read_only": visit.house.settings.is_read_only,
         }
     )
-
-
-async def api_openapi(visit: Visit) -> Response:
-    return JSONResponse(document(_doors(visit)))
-
-
-async def api_page(visit: Visit) -> Response:
-    doors = [door for door in _doors(visit) if is_documented(door)]
-    return visit.house.views.page(visit, "api.html", title="HTTP API", doors=doors)
-
-
-def _doors(visit: Visit) -> Sequence[Door]:
-    """All there are, as `app.py` lists them: the list names this file's handlers, so this file cannot name the list."""
-    doors: Sequence[Door] = visit.request.app.state.doors
-    return doors
-
-
-def is_documented(door: Door) -> bool:
-    return door.is_api or door.changes
-
-
-def document(doors: Sequence[Door]) -> dict[str, Any]:
-    """OpenAPI 3.1, from the routes themselves."""
-    paths: dict[str, dict[str, Any]] = {}
-    for door in doors:
-        if not is_documented(door):
-            continue
-        names = re.findall(r"{(\w+)(?::\w+)?}", door.path)
-        path = re.sub(r"{(\w+):\w+}", r"{\1}", door.path)
-        operation: dict[str, Any] = {
-            "operationId": door.name,
-            "summary": door.about,
-            "description": f"Takes the role {door.role.word}." if door.role else "Open to everybody.",
-            "parameters": [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-            ],
-            "responses": {
-                "200": {"description": "Done.", "content": {"application/json": {"schema": {"type": "object"}}}},
-                "401": {"description": "Log in first.", "content": {"application/json": {"schema": _ERROR}}},
-                "403": {"description": "The role does not suffice, or the console is read-only."},
-            },
-        }
-        if door.method == "GET":
-            operation["parameters"] += [
-                {"name": name, "in": "query", "description": about, "schema": {"type": "string"}}
-                for name, about in door.parameters.items()
-            ]
-        else:
-            fields = {name: {"type": "string", "description": about} for name, about in door.parameters.items()}
-            operation["requestBody"] = {
-                "content": {
-                    kind: {"schema": {"type": "object", "properties": fields}}
-                    for kind in ("application/json", "application/x-www-form-urlencoded")
-                }
-            }
-            operation["security"] = [{"session": [], "csrf": []}]
-        if door.role is Role.ANYBODY:
-            operation["security"] = []
-        paths.setdefault(path, {})[door.method.lower()] = operation
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Moldau console",
-            "version": __version__,
-            "description": "What the console's screens show, as JSON, and what can be done there.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": "/"}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {
-                "session": {"type": "apiKey", "in": "cookie", "name": "moldau-console"},
-                "csrf": {"type": "apiKey", "in": "header", "name": "x-csrf-token"},
-            }
-        },
-        "security": [{"session": []}],
-    }
-
-
-_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from moldau.console.cluster import admin
-from moldau.console.cluster.admin import Reassignment
+from moldau.console.cluster.admin import Reassignment, Setting
 from moldau.console.cluster.model import Broker
 from moldau.console.gate.refusal import Refusal
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
 from moldau.console.visit import Visit
 from moldau.console.wording import counted
 
-_LED_MAX = 200
 _CHANGES = 15
 
 
@@ -34,6 +34,7 @@ async def broker(visit: Visit) -> Response:
     found = _broker(visit)
     topics = visit.house.snapshot.topics.values()
     led = [(topic.name, each) for topic in topics for each in topic.partitions if each.leader == found.id]
+    led = searched(led, visit.query("q"), lambda each: each[0])
     short = [
         (topic.name, each)
         for topic in topics
@@ -45,10 +46,10 @@ async def broker(visit: Visit) -> Response:
         "broker.html",
         title=f"Broker {found.id}",
         broker=found,
-        led=led[:_LED_MAX],
-        led_count=len(led),
-        short=short[:_LED_MAX],
-        short_count=len(short),
+        tab="overview",
+        led=listed(visit, led),
+        short=listed(visit, short, page_name="short"),
+        q=visit.query("q"),
     )
 
 
@@ -56,27 +57,39 @@ async def broker_history(visit: Visit) -> Response:
     numbers = sorted(visit.house.snapshot.brokers)
     if visit.query("show") == "isr":
         return common.plot(visit, {f"broker {each}": ("broker-short", each) for each in numbers[:12]})
+    if visit.query("show") == "answer":
+        return common.plot(visit, {f"broker {each}": ("broker-answer", each) for each in numbers[:12]})
     return common.plot(visit, {f"broker {each}": ("broker", each) for each in numbers[:12]})
 
 
 async def broker_settings(visit: Visit) -> Response:
     found = _broker(visit)
+    title = f"Broker {found.id}"
+    if not visit.is_fragment:
+        return visit.house.views.page(
+            visit, "broker_settings.html", title=title, broker=found, tab="settings", q=visit.query("q")
+        )
+    return common.settings_table(
+        visit, await broker_setting_list(visit), f"/brokers/{found.id}/settings", f"broker {found.id}"
+    )
+
+
+async def broker_setting_list(visit: Visit) -> list[Setting]:
+    found = _broker(visit)
     if not found.is_up:
         raise Refusal(503, f"Broker {found.id} is away, so nobody can say how it is set up.")
-    rows = await visit.house.ask(admin.settings_of, visit.house.asker, admin.BROKER, str(found.id))
-    return common.fragment(
-        visit, "settings_table.html", rows=rows, action=f"/brokers/{found.id}/settings", about=f"broker {found.id}"
-    )
+    return await visit.house.ask(admin.settings_of, visit.house.asker, admin.BROKER, str(found.id))
 
 
 async def change_broker_setting(visit: Visit) -> Response:
     found = _broker(visit)
     name = visit.form.get("setting", "").strip()
-    value = None if visit.form.get("reset") else visit.form.get("setting_value", "")
     if not name:
         raise Refusal(400, "Say which setting.")
+    value = common.setting_value(visit, name)
     await visit.house.ask(admin.change_setting, visit.house.asker, admin.BROKER, str(found.id), name, value)
-    return common.done(visit, f"/brokers/{found.id}", f"{name} of broker {found.id} was changed.")
+    what = "is back to its default" if value is None else f"is now {value}"
+    return common.done(visit, f"/brokers/{found.id}/settings", f"{name} of broker {found.id} {what}.")
 
 
 # ---- reassignments --------------------------------------------------------------------------------------------------
@@ -86,13 +99,17 @@ async def reassignments(visit: Visit) -> Response:
     house = visit.house
     if not visit.is_fragment or visit.request.headers.get("hx-target") != "moving":
         return house.views.page(visit, "reassignments.html", title="Reassignments", topic=visit.query("topic"))
-    found = await house.ask(admin.reassignments, house.asker)
-    return common.fragment(
-        visit, "reassignment_rows.html", rows=[(each, _progress(visit, each)) for each in found], total=len(found)
-    )
+    found = await reassignment_list(visit)
+    rows = [(each, progress(visit, each)) for each in found.rows]
+    return common.fragment(visit, "reassignment_rows.html", rows=rows, list=found)
 
 
-def _progress(visit: Visit, each: Reassignment) -> tuple[int, int, int]:
+async def reassignment_list(visit: Visit) -> Listed[Reassignment]:
+    found = await visit.house.ask(admin.reassignments, visit.house.asker)
+    return listed(visit, searched(found, visit.query("q"), lambda each: each.topic))
+
+
+def progress(visit: Visit, each: Reassignment) -> tuple[int, int, int]:
     """Bytes the new replicas have, bytes they shall have, and how many of them are in sync."""
     house = visit.house
     sizes = house.watcher.sizes()
@@ -126,6 +143,7 @@ async def start_reassignment(visit: Visit) -> Response:
         return common.preview(
             visit,
             "reassignment_plan.html",
+            [{"partition": each.index, "before": each.replicas, "after": after} for each, after in rows],
             title="Reassignments",
             topic=topic,
             rows=rows,

@@ -7,14 +7,17 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from moldau.console.cluster.admin import Setting
 from moldau.console.cluster.model import Group, Topic
 from moldau.console.gate.refusal import Refusal
+from moldau.console.listing import searched
 from moldau.console.visit import Visit
+from moldau.console.wording import as_number
 
 
 def done(visit: Visit, where: str, text: str) -> Response:
     """After a change: back to a page, which says what was done. Programs get JSON."""
-    if "json" in visit.request.headers.get("accept", "") or "json" in visit.request.headers.get("content-type", ""):
+    if _is_program(visit):
         return JSONResponse({"done": text})
     visit.session.notes["flash"] = text
     if visit.is_fragment:
@@ -22,9 +25,14 @@ def done(visit: Visit, where: str, text: str) -> Response:
     return RedirectResponse(where, 303)
 
 
-def preview(visit: Visit, template: str, **data: Any) -> Response:
-    """A page that shows what would be done. Nothing was, so nothing is noted."""
-    response = visit.house.views.page(visit, template, **data)
+def _is_program(visit: Visit) -> bool:
+    headers = visit.request.headers
+    return "json" in headers.get("accept", "") or "json" in headers.get("content-type", "")
+
+
+def preview(visit: Visit, template: str, plain: Any, **data: Any) -> Response:
+    """A page that shows what would be done; `plain` for programs. Nothing was, so nothing is noted."""
+    response = JSONResponse({"would": plain}) if _is_program(visit) else visit.house.views.page(visit, template, **data)
     response.headers["x-preview"] = "1"
     return response
 
@@ -54,6 +62,18 @@ def whole(text: str, what: str, least: int, most: int) -> int:
     if not text.strip().removeprefix("-").isdecimal() or len(text) > 20 or not least <= int(text) <= most:
         raise Refusal(400, f"{what} is {text[:40]!r}: write a whole number from {least:,} to {most:,}.")
     return int(text)
+
+
+def setting_value(visit: Visit, name: str) -> str | None:
+    """What a setting is to be: None for its default. Times may be written `7d`, sizes `10GiB`; brokers know neither."""
+    if visit.form.get("reset"):
+        return None
+    return as_number(name, visit.form.get("setting_value", "").strip())
+
+
+def settings_table(visit: Visit, rows: list[Setting], action: str, about: str) -> Response:
+    found = searched(rows, visit.query("q"), lambda each: f"{each.name} {each.value or ''} {each.set_by}")
+    return fragment(visit, "settings_table.html", rows=found, action=action, about=about, q=visit.query("q"))
 
 
 def plot(visit: Visit, series: Mapping[str, Hashable]) -> Response:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
 from moldau.console.cluster.model import Topic
 from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.messages import reading
 from moldau.console.messages.masking import Masks
 from moldau.console.messages.reading import Budget, Placed
@@ -23,7 +25,7 @@ from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
 from moldau.toolkit.message import headers_of
 
 _LETTERS_MAX = 20_000
-_SHOWN = 200
+_REASONS_SHOWN = 100
 _RATE_MAX = 100_000
 _Choose = Callable[[Letter], bool]
 
@@ -37,6 +39,7 @@ class LetterRow(Placed):
     reason: str
     error: str
     origin: str
+    origin_link: str
     group: str
     attempts: int
     value: str
@@ -62,8 +65,15 @@ def _has_letters(house: House, name: str) -> bool:
 
 
 async def dead_letters(visit: Visit) -> Response:
+    return visit.house.views.page(
+        visit, "dead_letters.html", title="Dead letters", list=letter_topic_list(visit), q=visit.query("q")
+    )
+
+
+def letter_topic_list(visit: Visit) -> Listed[Topic]:
+    """Those with the most letters first."""
     found = sorted(letter_topics(visit.house), key=lambda topic: (-topic.records, topic.name))
-    return visit.house.views.page(visit, "dead_letters.html", title="Dead letters", topics=found)
+    return listed(visit, searched(found, visit.query("q"), lambda topic: topic.name))
 
 
 def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
@@ -77,6 +87,7 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
         headers = [(name, _masked(house.masks, topic, name, value, record.origins)) for name, value in raw]
         letter = Letter(topic, message.partition(), message.offset(), message.timestamp()[1], None, None, headers)
         origin = letter.origin
+        is_known = origin.topic != topic
         value = record.row().value
         return LetterRow(
             message.partition(),
@@ -85,7 +96,8 @@ def read_letters(house: House, topic: str) -> tuple[list[LetterRow], bool]:
             letter.id,
             one_line(letter.reason, 200),
             one_line(letter.error, 400),
-            f"{origin.topic}-{origin.partition} @ {origin.offset}" if origin.topic != topic else "unknown",
+            f"{origin.topic}-{origin.partition} @ {origin.offset}" if is_known else "unknown",
+            f"/topics/{quote(origin.topic, safe='')}/messages/{origin.partition}/{origin.offset}" if is_known else "",
             one_line(letter.group, 200),
             letter.attempts,
             value,
@@ -139,7 +151,7 @@ def by_reason(rows: list[LetterRow]) -> list[ReasonRow]:
     return sorted(found.values(), key=lambda each: (-each.count, each.name))
 
 
-def _letter_topic(visit: Visit) -> Topic:
+def letter_topic(visit: Visit) -> Topic:
     topic = common.topic_of(visit)
     if not _has_letters(visit.house, topic.name):
         patterns = ", ".join(visit.house.settings.dead_letters)
@@ -148,28 +160,44 @@ def _letter_topic(visit: Visit) -> Topic:
 
 
 async def dead_letter_topic(visit: Visit) -> Response:
-    topic = _letter_topic(visit)
+    topic = letter_topic(visit)
     house = visit.house
     if not visit.is_fragment or visit.request.headers.get("hx-target") != "letters":
         job = house.jobs.last(f"redrive {topic.name}")
-        return house.views.page(visit, "dead_letter_topic.html", title=topic.name, topic=topic, job=job)
-    rows, is_more = await house.ask(read_letters, house, topic.name)
-    reason = visit.query("reason")
-    chosen = [row for row in rows if not reason or row.reason == reason]
+        return house.views.page(
+            visit,
+            "dead_letter_topic.html",
+            title=topic.name,
+            topic=topic,
+            job=job,
+            q=visit.query("q"),
+            reason=visit.query("reason"),
+        )
+    reasons, found, is_more = await letter_list(visit, topic)
     return common.fragment(
         visit,
         "letter_rows.html",
         topic=topic,
-        reasons=by_reason(rows),
-        rows=chosen[:_SHOWN],
-        total=len(chosen),
+        reasons=reasons[:_REASONS_SHOWN],
+        reason_count=len(reasons),
+        list=found,
         is_more=is_more,
-        reason=reason,
+        reason=visit.query("reason"),
+        q=visit.query("q"),
     )
 
 
+async def letter_list(visit: Visit, topic: Topic) -> tuple[list[ReasonRow], Listed[LetterRow], bool]:
+    """The reasons of all, a page of those that were asked for, and whether there are more than were looked at."""
+    rows, is_more = await visit.house.ask(read_letters, visit.house, topic.name)
+    reason = visit.query("reason")
+    chosen = [row for row in rows if not reason or row.reason == reason]
+    chosen = searched(chosen, visit.query("q"), lambda row: f"{row.origin} {row.group} {row.error} {row.value}")
+    return by_reason(rows), listed(visit, chosen), is_more
+
+
 async def redrive_letters(visit: Visit) -> Response:
-    topic = _letter_topic(visit)
+    topic = letter_topic(visit)
     house, form = visit.house, visit.form
     to = form.get("to", "").strip() or None
     if to is not None and to not in house.snapshot.topics:
@@ -212,7 +240,7 @@ def _choice(form: Mapping[str, str]) -> _Choose:
 
 async def redrive_job(visit: Visit) -> Response:
     """How the last redrive of a topic is doing."""
-    topic = _letter_topic(visit)
+    topic = letter_topic(visit)
     job = visit.house.jobs.last(f"redrive {topic.name}")
     if not visit.is_fragment:
         return JSONResponse({"job": None if job is None else {"state": job.state, "result": job.result}})

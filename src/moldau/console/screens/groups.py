@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from moldau.client.cluster import Cluster
 from moldau.client.settings import parse_client_settings
 from moldau.console.cluster import admin
+from moldau.console.cluster.health import why
 from moldau.console.cluster.model import Group, Snapshot, Where
 from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
@@ -29,12 +30,16 @@ _ORDERS = {
 }
 _SHOW = ("ok", "slow", "stalled", "stopped")
 _SPARK = 60
-_SHOWN = 500
 _TARGETS = ("earliest", "latest", "time", "offset", "shift")
 
 
 def group_list(visit: Visit) -> Listed[Group]:
-    items = searched(visit.house.snapshot.groups.values(), visit.query("q"), lambda group: group.name)
+    snapshot, topic = visit.house.snapshot, visit.query("topic")
+    known: Iterable[Group] = snapshot.groups.values()
+    if topic:
+        readers = snapshot.topics[topic].groups if topic in snapshot.topics else ()
+        known = [snapshot.groups[name] for name in readers if name in snapshot.groups]
+    items = searched(known, visit.query("q"), lambda group: group.name)
     show = visit.query("show")
     if show in _SHOW:
         items = [group for group in items if group.judgement == show]
@@ -53,6 +58,7 @@ async def groups(visit: Visit) -> Response:
         list=found,
         q=visit.query("q"),
         show=visit.query("show"),
+        topic=visit.query("topic"),
         sparks={group.name: history.values(("group", group.name), _SPARK) for group in found.rows},
     )
 
@@ -62,15 +68,19 @@ async def group(visit: Visit) -> Response:
     owners = {
         (topic, index): member for member in found.members for topic, indexes in member.assigned for index in indexes
     }
-    positions = sorted(found.positions.items(), key=lambda each: (-each[1].lag, each[0]))
+    wanted = searched(found.positions.items(), visit.query("q"), lambda each: f"{each[0][0]}-{each[0][1]}")
+    positions = sorted(wanted, key=lambda each: (-each[1].lag, each[0]))
     return visit.house.views.page(
         visit,
         "group.html",
         title=found.name,
         group=found,
+        why=why(found, visit.house.snapshot),
         owners=owners,
-        positions=positions[:_SHOWN],
-        position_count=len(positions),
+        positions=listed(visit, positions),
+        position_count=len(found.positions),
+        members=listed(visit, found.members, page_name="members"),
+        q=visit.query("q"),
     )
 
 
@@ -161,7 +171,8 @@ async def reset_group(visit: Visit) -> Response:
         )
     moves = await house.ask(planned, house, house.snapshot, found, dict(form))
     if form.get("step") != "apply":
-        return common.preview(visit, "group_reset.html", title=found.name, group=found, moves=moves, form=form)
+        plain = [move._asdict() for move in moves]
+        return common.preview(visit, "group_reset.html", plain, title=found.name, group=found, moves=moves, form=form)
     common.confirmed(visit, found.name)
     await house.ask(_commit, house, found.name, moves)
     await house.refresh()

@@ -50,6 +50,7 @@ class Wanted:
     value_as: str
     key_as: str
     is_committed: bool
+    record_bytes: int = 0  # about
 
     def link(self, **changes: str) -> str:
         asked = {
@@ -88,6 +89,7 @@ def wanted_by(visit: Visit, topic: Topic) -> Wanted:
         visit.query("as", "auto"),
         visit.query("key_as", "auto"),
         visit.query("uncommitted") != "1",
+        (topic.size_bytes or 0) // max(1, topic.replication) // max(1, topic.records),
     )
 
 
@@ -125,11 +127,11 @@ def read(client: dict[str, Any], wanted: Wanted, accept: Any, budget: Budget, li
     try:
         bounds = reading.bounds(reader, wanted.topic, set(wanted.partitions) if wanted.partitions is not None else None)
         if wanted.start == "newest":
-            return reading.read_newest(reader, wanted.topic, bounds, most, accept, budget)
+            return reading.read_newest(reader, wanted.topic, bounds, most, accept, budget, wanted.record_bytes)
         if wanted.start == "before":
             positions = _positions(wanted.at)
             ranges = {i: (low, max(low, min(high, positions.get(i, high)))) for i, (low, high) in bounds.items()}
-            return reading.read_newest(reader, wanted.topic, ranges, most, accept, budget)
+            return reading.read_newest(reader, wanted.topic, ranges, most, accept, budget, wanted.record_bytes)
         starts = _starts(reader, wanted, bounds)
         ranges = {i: (max(low, min(high, starts.get(i, low))), high) for i, (low, high) in bounds.items()}
         return reading.read_forward(reader, wanted.topic, ranges, most, accept, budget)

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
 
+from moldau.console.cluster.changes import Change
 from moldau.console.cluster.health import alerts
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
 from moldau.console.visit import Visit
 
@@ -41,8 +43,13 @@ async def overview(visit: Visit) -> Response:
 
 
 async def happened(visit: Visit) -> Response:
-    changes = visit.house.watcher.changes.everything()
-    return visit.house.views.page(visit, "happened.html", title="What happened", changes=changes)
+    return visit.house.views.page(
+        visit, "happened.html", title="What happened", list=change_list(visit), q=visit.query("q")
+    )
+
+
+def change_list(visit: Visit) -> Listed[Change]:
+    return listed(visit, searched(visit.house.watcher.changes.everything(), visit.query("q"), lambda each: each.text))
 
 
 async def search(visit: Visit) -> Response:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from starlette.responses import Response
 
 from moldau.console.gate.refusal import Refusal
-from moldau.console.listing import searched
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.messages.decoding import Decoded, coloured, pretty
 from moldau.console.messages.registry import RegistryReader
 from moldau.console.screens import common
 from moldau.console.visit import Visit
-
-_SHOWN = 500
 
 
 def _registry(visit: Visit) -> RegistryReader:
@@ -26,12 +25,17 @@ def _registry(visit: Visit) -> RegistryReader:
 async def schemas(visit: Visit) -> Response:
     if visit.house.registry is None or not visit.is_fragment:
         return visit.house.views.page(visit, "schemas.html", title="Schemas", q=visit.query("q"))
+    found = await subject_list(visit)
+    return common.fragment(visit, "schema_rows.html", list=found, q=visit.query("q"))
+
+
+async def subject_list(visit: Visit) -> Listed[str]:
     subjects = await visit.house.ask(_registry(visit).subjects)
-    found = searched(subjects, visit.query("q"), lambda name: name)
-    return common.fragment(visit, "schema_rows.html", rows=found[:_SHOWN], total=len(found))
+    return listed(visit, searched(subjects, visit.query("q"), lambda name: name))
 
 
-async def schema(visit: Visit) -> Response:
+async def read_schema(visit: Visit) -> tuple[list[int], dict[str, Any], str]:
+    """The versions of a subject, the one that is asked for, and what changes are allowed."""
     registry, subject = _registry(visit), visit.query("subject")
     versions = await visit.house.ask(registry.versions, subject)
     if not versions:
@@ -40,6 +44,12 @@ async def schema(visit: Visit) -> Response:
     found = await visit.house.ask(registry.version, subject, version)
     if found is None:
         raise Refusal(404, f"{subject!r} has no version {version}.")
+    return versions, {**found, "version": version}, await visit.house.ask(registry.compatibility, subject)
+
+
+async def schema(visit: Visit) -> Response:
+    subject = visit.query("subject")
+    versions, found, compatibility = await read_schema(visit)
     text = str(found.get("schema", ""))
     kind = str(found.get("schemaType", "AVRO"))
     shown = Decoded("text", None, text)
@@ -55,9 +65,9 @@ async def schema(visit: Visit) -> Response:
         title=subject,
         subject=subject,
         versions=versions,
-        version=version,
+        version=found["version"],
         kind=kind,
         id=found.get("id"),
         pieces=coloured(shown, 200_000),
-        compatibility=await visit.house.ask(registry.compatibility, subject),
+        compatibility=compatibility,
     )

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from moldau.console.cluster import access
 from moldau.console.cluster.access import Acl
 from moldau.console.gate.refusal import Refusal
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
 from moldau.console.visit import Visit
 from moldau.console.wording import counted
@@ -26,10 +27,14 @@ async def _asked(visit: Visit, question: Callable[[Any], Any]) -> tuple[Any, str
 async def acls(visit: Visit) -> Response:
     if not visit.is_fragment:
         return visit.house.views.page(visit, "acls.html", title="ACLs", words=_WORDS, q=visit.query("q"))
+    found, disabled = await acl_list(visit)
+    return common.fragment(visit, "acl_rows.html", list=found, disabled=disabled, q=visit.query("q"), confirm=acl_word)
+
+
+async def acl_list(visit: Visit) -> tuple[Listed[Acl], str]:
     rows, disabled = await _asked(visit, access.acls)
-    q = visit.query("q").lower()
-    shown = [acl for acl in rows if q in f"{acl.principal} {acl.name} {acl.words}".lower()]
-    return common.fragment(visit, "acl_rows.html", rows=shown[:1_000], total=len(shown), disabled=disabled)
+    shown = searched(rows, visit.query("q"), lambda acl: f"{acl.principal} {acl.name} {' '.join(acl.words.values())}")
+    return listed(visit, shown), disabled
 
 
 _WORDS = {
@@ -69,16 +74,32 @@ async def create_acl(visit: Visit) -> Response:
     )
 
 
+def acl_word(acl: Acl) -> str:
+    """What is typed to delete a rule: it may be what kept somebody out."""
+    return f"{acl.principal} {acl.name}"
+
+
 async def delete_acl(visit: Visit) -> Response:
-    count = await visit.house.ask(access.delete_acl, visit.house.asker, _acl(visit.form))
+    acl = _acl(visit.form)
+    common.confirmed(visit, acl_word(acl))
+    count = await visit.house.ask(access.delete_acl, visit.house.asker, acl)
     return common.done(visit, "/acls", f"{counted(count, 'ACL')} deleted.")
 
 
 async def users(visit: Visit) -> Response:
     if not visit.is_fragment:
-        return visit.house.views.page(visit, "users.html", title="Users", mechanisms=access.MECHANISMS)
+        return visit.house.views.page(
+            visit, "users.html", title="Users", mechanisms=access.MECHANISMS, q=visit.query("q")
+        )
+    found, disabled = await user_list(visit)
+    return common.fragment(
+        visit, "user_rows.html", list=found, disabled=disabled, mechanisms=access.MECHANISMS, q=visit.query("q")
+    )
+
+
+async def user_list(visit: Visit) -> tuple[Listed[access.ScramUser], str]:
     rows, disabled = await _asked(visit, access.scram_users)
-    return common.fragment(visit, "user_rows.html", rows=rows, disabled=disabled, mechanisms=access.MECHANISMS)
+    return listed(visit, searched(rows, visit.query("q"), lambda user: user.name)), disabled
 
 
 async def save_user(visit: Visit) -> Response:
@@ -102,10 +123,20 @@ async def delete_user(visit: Visit) -> Response:
 async def quotas(visit: Visit) -> Response:
     if not visit.is_fragment:
         return visit.house.views.page(
-            visit, "quotas.html", title="Quotas", names=access.QUOTAS, entities=access.ENTITIES
+            visit, "quotas.html", title="Quotas", names=access.QUOTAS, entities=access.ENTITIES, q=visit.query("q")
         )
+    found, disabled = await quota_list(visit)
+    return common.fragment(visit, "quota_rows.html", list=found, disabled=disabled, q=visit.query("q"))
+
+
+async def quota_list(visit: Visit) -> tuple[Listed[access.Quota], str]:
     rows, disabled = await _asked(visit, access.quotas)
-    return common.fragment(visit, "quota_rows.html", rows=rows, disabled=disabled)
+    return listed(visit, searched(rows, visit.query("q"), _quota_words)), disabled
+
+
+def _quota_words(quota: access.Quota) -> str:
+    names = [name for name, _ in quota.values]
+    return " ".join([word for kind, who in quota.entity for word in (kind, who or "everybody else")] + names)
 
 
 async def save_quota(visit: Visit) -> Response:

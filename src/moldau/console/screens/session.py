@@ -8,10 +8,12 @@ from urllib.parse import urlsplit
 
 from starlette.responses import RedirectResponse, Response
 
+from moldau.console.gate.audit import Entry
 from moldau.console.gate.oidc import LoginFailed
 from moldau.console.gate.refusal import Refusal
 from moldau.console.gate.sessions import Person
 from moldau.console.guard import set_cookie
+from moldau.console.listing import Listed, listed, searched
 from moldau.console.visit import Visit
 
 _STATIC = Path(__file__).parent.parent / "static"
@@ -106,13 +108,14 @@ async def oidc_callback(visit: Visit) -> Response:
 
 
 async def audit(visit: Visit) -> Response:
-    q = visit.query("q").lower()
-    found = [
-        each
-        for each in visit.house.audit.entries
-        if q in f"{each.who} {each.action} {each.outcome} {each.details}".lower()
-    ]
-    return visit.house.views.page(visit, "audit.html", title="Audit trail", entries=found[:200], total=len(found), q=q)
+    return visit.house.views.page(visit, "audit.html", title="Audit trail", list=audit_list(visit), q=visit.query("q"))
+
+
+def audit_list(visit: Visit) -> Listed[Entry]:
+    def words(entry: Entry) -> str:
+        return f"{entry.who} {entry.action} {entry.outcome} {entry.details}"
+
+    return listed(visit, searched(visit.house.audit.entries, visit.query("q"), words))
 
 
 async def static(visit: Visit) -> Response:

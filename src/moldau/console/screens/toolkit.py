@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 import time
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from moldau.console.gate.refusal import Refusal
 from moldau.console.house import House
+from moldau.console.listing import Listed, listed
 from moldau.console.messages import reading
 from moldau.console.messages.decoding import decode
 from moldau.console.messages.reading import Budget, Page, Placed
@@ -25,7 +25,6 @@ from moldau.toolkit.errors import Undecodable
 from moldau.toolkit.partitioners import by_key
 from moldau.toolkit.trace import TRACE_TOPIC
 
-_SHOWN = 200
 _BUDGET = Budget(rows=500_000, seconds=10.0)
 _STEPS_MAX = 500
 
@@ -51,23 +50,28 @@ async def delays(visit: Visit) -> Response:
         return house.views.page(
             visit, "delays.html", title="Delayed messages", there=there, topics=topics, q=visit.query("q")
         )
-    found, total, is_cut = await house.ask(read_pending, house, topics, visit.query("q").strip())
+    found, is_cut = await pending_list(visit)
     group = house.snapshot.groups.get(topics.group)
     return common.fragment(
         visit,
         "delay_rows.html",
-        rows=found,
-        total=total,
+        list=found,
         is_cut=is_cut,
+        q=visit.query("q"),
         has_relay=bool(group and group.members),
         now_ms=time.time_ns() // 1_000_000,
     )
 
 
-def read_pending(house: House, topics: DelayTopics, text: str) -> tuple[list[Pending], int, bool]:
-    """What is due next, how much is pending, and whether the budget cut it short. Blocks."""
+async def pending_list(visit: Visit) -> tuple[Listed[Pending], bool]:
+    found, is_cut = await visit.house.ask(read_pending, visit.house, DelayTopics(), visit.query("q").strip())
+    return listed(visit, found), is_cut
+
+
+def read_pending(house: House, topics: DelayTopics, text: str) -> tuple[list[Pending], bool]:
+    """What is pending, by when it is due, and whether the budget cut it short. Blocks."""
     if topics.pending not in house.snapshot.topics:
-        return [], 0, False
+        return [], False
     last: dict[bytes, bytes | None] = {}
 
     def accept(message: Any) -> None:
@@ -104,7 +108,7 @@ def read_pending(house: House, topics: DelayTopics, text: str) -> tuple[list[Pen
                 delayed.cron or "",
             )
         )
-    return heapq.nsmallest(_SHOWN, found, key=lambda each: each.due_ms), len(found), page.is_cut
+    return sorted(found, key=lambda each: each.due_ms), page.is_cut
 
 
 async def cancel_delay(visit: Visit) -> Response:
@@ -113,6 +117,7 @@ async def cancel_delay(visit: Visit) -> Response:
     commands = house.snapshot.topics.get(topics.commands)
     if commands is None or not id_ or id_.startswith("\0"):
         raise Refusal(404, f"There is nothing pending under {id_!r}.")
+    common.confirmed(visit, id_)
     name = id_.encode()
     partition = by_key(topics.commands, name, len(commands.partitions))
     await house.ask(house.send, topics.commands, None, name, [(letters.ID, name)], partition)
@@ -174,10 +179,17 @@ def read_traces(house: House, id_: str) -> tuple[list[TraceStep], bool]:
     return rows, page.is_cut
 
 
+async def trace_list(visit: Visit) -> tuple[list[TraceStep], bool]:
+    house = visit.house
+    if TRACE_TOPIC not in house.snapshot.topics:
+        return [], False
+    return await house.ask(read_traces, house, visit.query("id").strip())
+
+
 async def traces(visit: Visit) -> Response:
     house, id_ = visit.house, visit.query("id").strip()
     there = TRACE_TOPIC in house.snapshot.topics
     if not visit.is_fragment or visit.request.headers.get("hx-target") != "steps" or not there:
         return house.views.page(visit, "traces.html", title="Traces", there=there, id=id_)
-    rows, is_cut = await house.ask(read_traces, house, id_)
+    rows, is_cut = await trace_list(visit)
     return common.fragment(visit, "trace_rows.html", rows=rows, id=id_, is_cut=is_cut)

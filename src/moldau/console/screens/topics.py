@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.responses import Response
 
 from moldau.console.cluster import admin
-from moldau.console.cluster.model import Topic
+from moldau.console.cluster.model import Partition, Topic
 from moldau.console.gate.refusal import Refusal
 from moldau.console.listing import Listed, listed, searched
 from moldau.console.screens import common
@@ -17,7 +17,7 @@ from moldau.console.wording import counted
 _PARTITIONS_MAX = 10_000
 _SETTINGS_MAX = 50
 _SPARK = 60
-_SHOWN_PARTITIONS = 200
+_READERS_SHOWN = 10
 
 _ORDERS = {
     "name": lambda topic: topic.name,
@@ -61,32 +61,29 @@ async def topic(visit: Visit) -> Response:
     found = common.topic_of(visit)
     house = visit.house
     groups = [house.snapshot.groups[name] for name in found.groups if name in house.snapshot.groups]
-    lags = {
-        group.name: sum(position.lag for (name, _), position in group.positions.items() if name == found.name)
-        for group in groups
-    }
-    sizes = _sizes(visit, found)
+    lags = {group.name: group.lag_of(found.name) for group in groups}
     only = visit.query("show")
-    partitions = [each for each in found.partitions if only != "short" or each.is_short or each.leader < 0]
+    unwell = [each for each in found.partitions if only != "short" or each.is_short or each.leader < 0]
+    partitions = listed(visit, unwell)
     return house.views.page(
         visit,
         "topic.html",
         title=found.name,
         topic=found,
         tab="overview",
-        groups=groups,
+        groups=sorted(groups, key=lambda group: -lags[group.name])[:_READERS_SHOWN],
+        group_count=len(groups),
         lags=lags,
-        sizes=sizes,
-        partitions=partitions[:_SHOWN_PARTITIONS],
-        partition_count=len(partitions),
+        sizes=_sizes(visit, found, partitions.rows),
+        partitions=partitions,
         only=only,
     )
 
 
-def _sizes(visit: Visit, topic: Topic) -> dict[int, int]:
+def _sizes(visit: Visit, topic: Topic, partitions: Sequence[Partition]) -> dict[int, int]:
     """The bytes of each partition on its leader."""
     known = visit.house.watcher.sizes()
-    return {each.index: known.get(each.leader, {}).get((topic.name, each.index), -1) for each in topic.partitions}
+    return {each.index: known.get(each.leader, {}).get((topic.name, each.index), -1) for each in partitions}
 
 
 async def topic_history(visit: Visit) -> Response:
@@ -97,19 +94,19 @@ async def topic_history(visit: Visit) -> Response:
 async def topic_settings(visit: Visit) -> Response:
     found = common.topic_of(visit)
     if not visit.is_fragment:
-        return visit.house.views.page(visit, "topic_settings.html", title=found.name, topic=found, tab="settings")
+        return visit.house.views.page(
+            visit, "topic_settings.html", title=found.name, topic=found, tab="settings", q=visit.query("q")
+        )
     rows = await visit.house.ask(admin.settings_of, visit.house.asker, admin.TOPIC, found.name)
-    return common.fragment(
-        visit, "settings_table.html", rows=rows, action=f"/topics/{found.name}/settings", about=f"topic {found.name}"
-    )
+    return common.settings_table(visit, rows, f"/topics/{found.name}/settings", f"topic {found.name}")
 
 
 async def change_topic_setting(visit: Visit) -> Response:
     found = common.topic_of(visit)
     name = visit.form.get("setting", "").strip()
-    value = None if visit.form.get("reset") else visit.form.get("setting_value", "")
     if not name:
         raise Refusal(400, "Say which setting.")
+    value = common.setting_value(visit, name)
     await visit.house.ask(admin.change_setting, visit.house.asker, admin.TOPIC, found.name, name, value)
     what = "is back to its default" if value is None else f"is now {value}"
     return common.done(visit, f"/topics/{found.name}/settings", f"{name} of {found.name} {what}.")

@@ -8,7 +8,9 @@ from confluent_kafka import Producer
 from starlette.responses import Response
 
 from moldau.console.cluster import admin
+from moldau.console.cluster.admin import Listing, Transaction
 from moldau.console.gate.refusal import Refusal
+from moldau.console.listing import Listed, listed
 from moldau.console.screens import common
 from moldau.console.visit import Visit
 
@@ -19,10 +21,17 @@ async def transactions(visit: Visit) -> Response:
     house = visit.house
     if not visit.is_fragment or visit.request.headers.get("hx-target") != "rows":
         return house.views.page(visit, "transactions.html", title="Transactions", q=visit.query("q"))
-    found, total = await house.ask(admin.transactions, house.asker, visit.query("q").strip())
+    found, rows = await house.ask(transaction_list, visit)
     return common.fragment(
-        visit, "transaction_rows.html", rows=found, total=total, now_ms=time.time_ns() // 1_000_000, q=visit.query("q")
+        visit, "transaction_rows.html", list=found, rows=rows, now_ms=time.time_ns() // 1_000_000, q=visit.query("q")
     )
+
+
+def transaction_list(visit: Visit) -> tuple[Listed[Listing], list[Transaction]]:
+    """A page of them, and what is known of each. Blocks."""
+    asker = visit.house.asker
+    found = listed(visit, admin.transactions(asker, visit.query("q").strip()))
+    return found, admin.described(asker, found.rows)
 
 
 def _end(client: dict[str, object], transactional_id: str) -> None:

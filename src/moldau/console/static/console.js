@@ -91,6 +91,7 @@
   });
   document.addEventListener("htmx:afterSwap", (event) => {
     showTimes(event.detail.target);
+    for (const form of $$("form")) showStart(form);
     if (kept) { const again = $$("a[href]", event.detail.target).find((each) => each.getAttribute("href") === kept); if (again) again.focus({ preventScroll: true }); }
     if (event.detail.target.id === "detail") openDetail(true);
     if (event.detail.target.id === "palette-found") choose(0);
@@ -126,7 +127,7 @@
     }
     const colours = palette(), axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     told.chart = new uPlot({
-      width: element.clientWidth - 12, height: element.clientHeight - 38, cursor: { points: { size: 7 } }, legend: { live: true },
+      width: element.clientWidth - 12, height: 152, cursor: { points: { size: 7 } }, legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
       axes: [{ ...axis, size: 30, space: 84, values: (_, ticks) => ticks.map((tick, place) => (place && ticks[1] - ticks[0] < 60 ? seconds : minutes).format(tick * 1000)) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(shortNumber) }],
       series: [{ label: "at", value: (_, value) => seconds.format((value ?? told.data.times.at(-1)) * 1000) }, ...series.map((each, place) => ({
@@ -166,6 +167,7 @@
         const field = dialog && dialog.querySelector(`[name="${name.slice(4).toLowerCase()}"], [data-fill="${name.slice(4).toLowerCase()}"]`);
         if (field) { if ("value" in field) field.value = value; else field.textContent = value; }
       }
+      if (dialog && opener.dataset.fillshown !== undefined) for (const field of $$("[data-must-be]", dialog)) { field.value = ""; field.dataset.mustBe = opener.dataset.fillshown; $(".danger", dialog).disabled = true; }
       open(opener.dataset.open);
     }
     if (at("[data-close]")) at("dialog").close();
@@ -182,21 +184,22 @@
   document.addEventListener("input", (event) => {
     const wanted = event.target.dataset?.mustBe;
     if (wanted !== undefined) { const button = $(".danger", event.target.form); if (button) button.disabled = event.target.value.trim() !== wanted; }
-    if (event.target.dataset?.narrow !== undefined) {
-      const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-      for (const row of $$(event.target.dataset.narrow)) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
-    }
   });
-  // A local time becomes one with a zone before it leaves.
-  const fixTime = (form) => { for (const field of $$("input[data-local-time]", form)) { const to = form.elements[field.dataset.localTime]; if (field.value && to) to.value = new Date(field.value).toISOString(); } };
+  // A local time becomes one with a zone before it leaves, and what an address says becomes a local time.
+  const told = (field) => $("input[type=hidden]", field.parentElement.parentElement);
+  const localText = (date) => new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  const fixTime = (form) => { for (const field of $$("input[data-local-time]", form)) if (field.value) told(field).value = new Date(field.value).toISOString(); };
+  const fillTime = (field) => {
+    const said = told(field).value, date = new Date(/^-?\d+$/.test(said) ? Number(said) : said || Math.floor(Date.now() / 60_000) * 60_000 - 3_600_000);
+    if (!field.value && !Number.isNaN(date.getTime())) field.value = localText(date);
+  };
   document.addEventListener("submit", (event) => fixTime(event.target), true);
-  document.addEventListener("htmx:configRequest", (event) => {
-    const form = event.detail.elt.closest("form");
-    if (form && event.detail.elt === form) { fixTime(form); for (const field of $$("input[data-local-time]", form)) if (field.value && !field.closest("[hidden]")) event.detail.parameters[field.dataset.localTime] = form.elements[field.dataset.localTime].value; }
-  });
+  // What else a choice needs to be told is asked for when it is made.
   const showStart = (form) => {
-    if (!form.elements.start) return;
-    for (const part of $$("[data-when]", form)) { part.hidden = !part.dataset.when.split(" ").includes(form.elements.start.value); for (const field of $$("input", part)) field.disabled = part.hidden; }
+    const by = $("select[data-asks]", form);
+    if (!by) return;
+    for (const part of $$("[data-when]", form)) { part.hidden = !part.dataset.when.split(" ").includes(by.value); for (const field of $$("input", part)) field.disabled = part.hidden; }
+    for (const field of $$("input[data-local-time]:enabled", form)) fillTime(field);
   };
   document.addEventListener("change", (event) => { if (event.target.form) showStart(event.target.form); });
   // Rows somebody chooses, for the one form that takes them all.
@@ -231,7 +234,10 @@
     const button = $("[data-tail]");
     if (button) { button.setAttribute("aria-pressed", "false"); $("#tailing").hidden = true; }
   };
+  // An address can be live, too.
+  const noteTail = (is) => { const at = new URL(location.href); at.hash = is ? "live" : ""; history.replaceState(history.state, "", at.hash ? at : at.pathname + at.search); };
   const toggleTail = (button) => {
+    noteTail(!tail);
     if (tail) { stopTail(); return; }
     const form = $("#reading"), asked = new URLSearchParams(new FormData(form));
     asked.delete("start"); asked.delete("at");
@@ -307,5 +313,8 @@
     pulse();
     listen();
     loadPlots();
+    if (location.hash === "#live" && $("[data-tail]")) toggleTail($("[data-tail]"));
+    // A dialog has an address as well: one can be sent the form for a new topic.
+    else if (location.hash.length > 1 && $(`button[data-open="${CSS.escape(location.hash.slice(1))}"]`) && !$(`button[data-open="${CSS.escape(location.hash.slice(1))}"][data-fillshown]`)) open(location.hash.slice(1));
   });
 })();
