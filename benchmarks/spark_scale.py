@@ -1,8 +1,8 @@
 """How Spark scales: `python -m benchmarks.spark_scale lookup|sinks|partitions|rows`. For a quiet machine, and by hand.
 
-`lookup`: seconds of a small batch that looks up a topic of 300,000 keys (`as_table`). `sinks`: one sink and three, with
-and without `share_reads`, and the Python processes and their memory. `partitions`: a topic of 1,000 partitions, beside
-the jar. `rows`: a batch of ten million rows, and the memory of what reads it.
+`lookup`: seconds of a small batch that looks up a topic of 300,000 keys (`as_table`), and of one that does not.
+`sinks`: one sink and three, with and without `share_reads`, and the Python processes and their memory. `partitions`: a
+topic of 1,000 partitions, beside the jar. `rows`: a batch of ten million rows, and the memory of what reads it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -27,6 +27,7 @@ from benchmarks.spark import OURS, THEIRS, spark_session
 from benchmarks.spark_soak import spark_memory
 from moldau.spark import session
 from moldau.spark.pipelines import loads, start
+from moldau.spark.pipelines.runner import Running
 
 KEYS = 300_000
 SMALL_BATCHES = 12
@@ -36,17 +37,19 @@ ROUNDS = 2
 ROWS = 10_000_000
 MANY = 1_000
 LOOKUP = """
-name: lookup
+name: {name}
 kafka: {{bootstrap.servers: "{bootstrap}"}}
-checkpoint: {folder}/state
+checkpoint: {folder}/state-{name}
 sources:
-  orders: {{topic: orders, parse: {{format: json, on_error: drop, schema: "id bigint, who bigint"}}}}
+  orders: {{topic: orders-{name}, parse: {{format: json, on_error: drop, schema: "id bigint, who bigint"}}}}
   people: {{topic: people, as_table: true, parse: {{format: json, on_error: drop, schema: "who bigint, name string"}}}}
 steps:
-  - {{name: named, join: people, from: orders, on: who, how: left}}
+  - {{name: named, from: orders, {step}}}
 sinks:
-  - {{topic: named, from: named}}
+  - {{topic: named-{name}, from: named}}
 """
+JOIN = "join: people, on: who, how: left"
+PLAIN = "add: {name: '1'}"
 SINKS = """
 name: sinks-{name}
 kafka: {{bootstrap.servers: "{bootstrap}"}}
@@ -81,27 +84,32 @@ def more(server: Server, topic: str, numbers: range, value: Callable[[int], byte
 def lookup(server: Server, folder: Path) -> None:
     fill(server, "people", KEYS, lambda n: json.dumps({"who": n, "name": f"name {n}"}).encode())
     order = lambda n: json.dumps({"id": n, "who": n * 7_919 % KEYS}).encode()  # noqa: E731
-    fill(server, "orders", 10, order)
     spark = session("bench", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
-    text = LOOKUP.format(bootstrap=server.bootstrap_servers, folder=folder)
-    with start(loads(text, "lookup.yaml", folder=str(folder)), spark) as running:
-        running.process_available()
-        (query,) = running.queries.values()
+    with ExitStack() as stack:
+        both: dict[str, Running] = {}
+        for name, step in (("plain", PLAIN), ("lookup", JOIN)):
+            fill(server, f"orders-{name}", 10, order)
+            text = LOOKUP.format(bootstrap=server.bootstrap_servers, folder=folder, name=name, step=step)
+            both[name] = stack.enter_context(start(loads(text, "lookup.yaml", folder=str(folder)), spark))
+            both[name].process_available()
         for batch in range(1, 3 * SMALL_BATCHES + 1):
             if batch > 2 * SMALL_BATCHES:
                 changed = range(batch * CHANGES, (batch + 1) * CHANGES)
                 more(server, "people", changed, lambda n: b'{"who": %d, "name": "new"}' % n)
-            more(server, "orders", range(10 * batch, 10 * batch + 10), order)
-            while len(_taken(query)) <= batch:  # the newest offsets are asked for now and then
-                running.process_available()
-        taken = _taken(query)
-    print(f"lookup of {KEYS:,} keys: first batch {taken[0]:.2f} s; the next {SMALL_BATCHES} warm up")
-    for label, part in (
-        ("small batches", taken[1 + SMALL_BATCHES : 1 + 2 * SMALL_BATCHES]),
-        (f"with {CHANGES} changes of the table before each", taken[1 + 2 * SMALL_BATCHES :]),
+            for name, running in both.items():
+                (query,) = running.queries.values()
+                more(server, f"orders-{name}", range(10 * batch, 10 * batch + 10), order)
+                while len(_taken(query)) <= batch:  # the newest offsets are asked for now and then
+                    running.process_available()
+        taken = {name: _taken(next(iter(running.queries.values()))) for name, running in both.items()}
+    print(f"lookup of {KEYS:,} keys: first batch {taken['lookup'][0]:.2f} s; the next {SMALL_BATCHES} warm up")
+    for label, first in (
+        ("small batches", 1 + SMALL_BATCHES),
+        (f"with {CHANGES} changes of the table before each", 1 + 2 * SMALL_BATCHES),
     ):
-        middle, most = statistics.median(part), max(part)
-        print(f"{label}: addBatch {middle:.2f} s (median of {len(part)}, at most {most:.2f} s)", flush=True)
+        parts = {name: each[first : first + SMALL_BATCHES] for name, each in taken.items()}
+        told = (f"{name} {statistics.median(part):.2f} s (at most {max(part):.2f} s)" for name, part in parts.items())
+        print(f"{label}: addBatch, medians of {SMALL_BATCHES}: {', '.join(told)}", flush=True)
 
 
 def _taken(query: StreamingQuery) -> list[float]:
@@ -128,13 +136,14 @@ def sinks(server: Server, folder: Path) -> None:
                 place = f"out-{name}-{number}" if kind == "topic" else f"{folder}/table-{name}"
                 text += f"  - {{{kind}: {place}, name: s{number}}}\n"
             began = time.perf_counter()
-            with start(loads(text, "sinks.yaml", folder=str(folder)), spark, once=True) as running, peak() as found:
+            with start(loads(text, "sinks.yaml", folder=str(folder)), spark, once=True) as running, watched() as found:
                 running.wait()
                 seconds = time.perf_counter() - began
                 progress = [each for query in running.queries.values() for each in query.recentProgress]
             if round_number:
                 inner = max(each["durationMs"].get("addBatch", 0) for each in progress) / 1000
-                told = f"{found[2]} Python processes, {found[1] / 1024:,.0f} MB, Java {found[0] / 1024:,.0f} MB"
+                java, python, processes = most(found)
+                told = f"{processes} Python processes, {python / 1024:,.0f} MB, Java {java / 1024:,.0f} MB"
                 print(f"{label}, share_reads {shared}: {seconds:.1f} s (addBatch {inner:.1f} s), {told}", flush=True)
 
 
@@ -159,20 +168,24 @@ def rows(server: Server, folder: Path) -> None:
         for count in (ROWS // 10, ROWS):
             reader = spark.read.format(OURS).option("kafka.bootstrap.servers", server.bootstrap_servers)
             ends = json.dumps({"long": {"0": count // 2 - 10_000, "1": count // 2 - 10_000}})
-            with peak() as found:
+            with watched() as found:
                 read = reader.option("subscribe", "long").option("endingOffsets", ends).load().count()
-            told = f"Java {found[0] / 1024:,.0f} MB, Python {found[1] / 1024:,.0f} MB in {found[2]} processes"
-            print(f"a batch of {read:,} rows: {told} at most", flush=True)
+            third = len(found) // 3
+            for label, part in (("", found), ("first third ", found[:third]), ("last third ", found[-third:])):
+                java, python, processes = most(part)
+                told = f"Java {java / 1024:,.0f} MB, Python {python / 1024:,.0f} MB in {processes} processes"
+                print(f"a batch of {read:,} rows: {label}{told} at most", flush=True)
 
 
 @contextmanager
-def peak() -> Iterator[list[int]]:
-    """The most memory (kilobytes of Java and of Python) and Python processes there are meanwhile."""
-    found, ended = [0, 0, 0], threading.Event()
+def watched() -> Iterator[list[tuple[int, int, int]]]:
+    """The memory (kilobytes of Java and of Python) and Python processes there are meanwhile, again and again."""
+    found: list[tuple[int, int, int]] = []
+    ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(0.3):
-            found[:] = map(max, found, spark_memory(os.getpid()))
+            found.append(spark_memory(os.getpid()))
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -181,6 +194,10 @@ def peak() -> Iterator[list[int]]:
     finally:
         ended.set()
         looking.join()
+
+
+def most(found: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*found, strict=True))) if found else (0, 0, 0)
 
 
 if __name__ == "__main__":

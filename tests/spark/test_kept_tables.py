@@ -4,12 +4,16 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import InputPartition
 
 from moldau.spark.pipelines import kept_tables, loads, model, start, validate
@@ -20,7 +24,7 @@ from moldau.spark.pipelines.sharing import at_once
 from moldau.spark.pipelines.sinks import prepared
 from moldau.spark.pipelines.transforms import Size, apply
 from moldau.spark.source import BatchReader
-from tests.support.clients import create_topic, fresh, quiet, read_all
+from tests.support.clients import create_topic, fresh, quiet, read_all, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,10 +108,69 @@ def test_rows_are_those_of_a_whole_reading_and_only_what_is_new_is_read(
             offset += 1
         assert producer.flush(30) == 0
         read_here.clear()
+        table.renew(session)
         found = sorted(tuple(row) for row in table.frame(session).collect())
         assert found == sorted(each for each in expected.values() if each is not None)
+        wanted = session.createDataFrame([(each,) for each in range(0, offset, 3)], "who long")
+        few = table.found(wanted, ["who"])
+        assert few is not None
+        assert sorted(tuple(row) for row in few.collect()) == [row for row in found if row[0] % 3 == 0]
         assert sum(read_here) == (count if count < 12 else 0), "small changes are read here, large ones by tasks"
     assert len(folds) == 2, "the first reading, and the large change"
+
+
+def test_a_topic_made_anew_between_two_batches_is_another_table(session: "SparkSession", bootstrap: str) -> None:
+    topic = create_topic(bootstrap)
+    admin = AdminClient(quiet(bootstrap))
+
+    def send(*names: str) -> None:
+        producer = Producer(quiet(bootstrap))
+        for name in names:
+            producer.produce(topic, name.encode(), name.encode())
+        assert producer.flush(30) == 0
+
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    table = KeptTable(TableOrigin("people", options, None, Given(), ()))
+
+    def held() -> list[str]:
+        table.renew(session)
+        return sorted(bytes(row.value).decode() for row in table.frame(session).collect())
+
+    send("a", "b")
+    assert held() == ["a", "b"]
+    admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, "it is gone")
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    send("c", "d", "e")
+    assert held() == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("string", ["a", "A", "", None]),
+        ("binary", [b"a", b"\0", b"", None]),
+        ("double", [0.0, -0.0, float("nan"), None]),
+        ("decimal(9,2)", [Decimal("1.10"), Decimal("2.00"), None]),
+        ("timestamp", [datetime(2026, 11, 18, 3, tzinfo=UTC), None]),
+        ("string collate UTF8_LCASE", ["a", "A", "b", None]),
+        ("struct<a: int>", [(1,), None]),
+    ],
+)
+def test_what_a_table_here_finds_is_what_spark_joins(session: "SparkSession", kind: str, values: list[Any]) -> None:
+    """Or it says that it does not know."""
+    rows = session.createDataFrame([(each, str(each)) for each in values], f"who {kind}, name string")
+    base = rows.withColumn("__key", f.lit(b"k"))
+    here = None if "collate" in kind or "struct" in kind else base.toArrow()
+    table = KeptTable(TableOrigin("people", {}, None, Given(), ()), _base=base, _here=here)
+    left = session.createDataFrame([(each,) for each in values[::-1]], f"who {kind}")
+    plain = sorted(map(str, left.join(rows, "who").collect()))
+    assert plain
+    found = table.found(left, ["who"])
+    if found is not None:
+        assert sorted(map(str, left.join(found, "who").collect())) == plain
+    assert (found is not None) == (kind in ("string", "binary", "timestamp"))
+    assert table.found(session.range(1), ["who"]) is None, "no such column"
 
 
 def test_tables_are_read_anew_when_executors_took_them_along() -> None:

@@ -48,6 +48,35 @@ def test_the_newest_rows_are_those_of_a_whole_reading() -> None:
     assert rows_of(table.updated([RangeToRead("t", 0, 0, 2)], read)) == {keys[0]: 0, keys[1]: 1}, "created anew"
 
 
+def test_a_topic_made_anew_is_read_anew_whatever_it_holds() -> None:
+    """By its id, because it may be longer than the old one was; and one that lost its beginning likewise."""
+
+    def read(work: RangeToRead) -> Iterator[Any]:
+        keys = [work.topic_id + b"%d" % offset for offset in range(work.start, work.end)]
+        columns = {"key": keys, "offset": list(range(work.start, work.end))}
+        yield pa.RecordBatch.from_pydict(columns, pa.schema([("key", pa.binary()), ("offset", pa.int64())]))
+
+    table = NewestRows()
+    list(table.updated([RangeToRead("t", 0, 0, 2, topic_id=b"a"), RangeToRead("t", 1, 7, 7, topic_id=b"a")], read))
+    later = [RangeToRead("t", 0, 0, 3, topic_id=b"b"), RangeToRead("t", 1, 7, 7, topic_id=b"b")]
+    assert rows_of(table.updated(later, read)) == {b"b0": 0, b"b1": 1, b"b2": 2}
+    cut = [RangeToRead("t", 0, 2, 4, topic_id=b"b"), RangeToRead("t", 1, 7, 7, topic_id=b"b")]
+    assert rows_of(table.updated(cut, read)) == {b"b2": 2, b"b3": 3}
+
+
+def test_a_partition_without_records_is_no_reason_to_read_others_again() -> None:
+    asked: list[RangeToRead] = []
+
+    def read(work: RangeToRead) -> Iterator[Any]:
+        asked.append(work)
+        yield pa.RecordBatch.from_pydict({"key": [b"%d" % each for each in range(work.start, work.end)]})
+
+    table = NewestRows()
+    for end in (3, 3, 5):
+        list(table.updated([RangeToRead("t", 0, 0, end), RangeToRead("t", 1, 9, 9)], read))
+    assert [(each.start, each.end) for each in asked] == [(0, 3), (3, 5)]
+
+
 def test_a_large_table_is_not_read_again_for_a_small_change(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_table, "_tables", {})
     topic = create_topic(bootstrap)

@@ -7,7 +7,7 @@ asked again a few times before it is an error.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Self, TypeVar
 
@@ -60,6 +60,9 @@ class Topics:
     leaders: dict[TopicPartition, int]
     brokers: dict[int, Address]
     missing: frozenset[str]
+    ids: dict[str, bytes] = field(
+        default_factory=dict
+    )  # of topics, from brokers that tell: a topic made anew has another
 
     def address(self, partition: TopicPartition) -> Address | None:
         return self.brokers.get(self.leaders.get(partition, -1))
@@ -256,6 +259,7 @@ class Cluster:
         self._brokers = tuple(brokers.values())
         leaders: dict[TopicPartition, int] = {}
         missing = set()
+        ids = {topic.name or "": topic.topic_id for topic in answer.topics if any(topic.topic_id)}
         for topic in answer.topics:
             name = topic.name or ""
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -265,7 +269,7 @@ class Cluster:
             elif not topic.is_internal or names is not None:
                 for partition in topic.partitions:
                     leaders[name, partition.partition_index] = partition.leader_id
-        return Topics(leaders, brokers, frozenset(missing))
+        return Topics(leaders, brokers, frozenset(missing), ids)
 
     def _list_offsets(
         self, at: Mapping[TopicPartition, int], topics: Topics, *, read_committed: bool

@@ -11,13 +11,13 @@ def assigned_partitions(cluster: Cluster, options: SourceOptions) -> Topics:
         every = cluster.topics(None)
         pattern = topic_pattern(options.subscribe_pattern)
         kept = {name: leader for name, leader in every.leaders.items() if pattern.search(name[0])}
-        return Topics(kept, every.brokers, frozenset())
+        return Topics(kept, every.brokers, frozenset(), every.ids)
     if options.subscribe is not None:
         return cluster.topics(options.subscribe)
     assert options.assign is not None
     named = cluster.topics({topic for topic, _ in options.assign})
     kept = {partition: leader for partition, leader in named.leaders.items() if partition in options.assign}
-    return Topics(kept, named.brokers, named.missing)
+    return Topics(kept, named.brokers, named.missing, named.ids)
 
 
 def require_topics(topics: Topics) -> Topics:

@@ -27,6 +27,7 @@ class RangeToRead:
     start: int
     end: int
     leader: Address | None = None
+    topic_id: bytes = b""  # empty if the brokers do not tell
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"

@@ -51,16 +51,24 @@ def open_cluster(options: SourceOptions) -> Cluster:
     )
 
 
+def make_ranges(starts: PartitionOffsets, ends: PartitionOffsets, topics: Topics) -> list[RangeToRead]:
+    """One for each partition, in the order of topics and partitions."""
+    return [
+        RangeToRead(topic, index, starts[topic, index], end, topics.address((topic, index)), topics.ids.get(topic, b""))
+        for (topic, index), end in sorted(ends.items())
+        if (topic, index) in starts
+    ]
+
+
 def make_tasks(
     starts: PartitionOffsets, ends: PartitionOffsets, topics: Topics, options: SourceOptions
 ) -> list[InputPartition]:
     """The tasks of a batch, in the order of topics and partitions."""
-    ranges = [
-        RangeToRead(topic, index, starts[topic, index], end, topics.address((topic, index)))
-        for (topic, index), end in sorted(ends.items())
-        if (topic, index) in starts
-    ]
-    tasks = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+    tasks = split(
+        make_ranges(starts, ends, topics),
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
     return [RangePartition(task) for task in tasks]
 
 
@@ -134,6 +142,14 @@ class BatchReader(DataSourceReader):
         return BrokerPatience(0, first_s=self._options.api_timeout_ms / 1000).outlast(self._planned)
 
     def _planned(self) -> list[InputPartition]:
+        starts, ends, topics = self._offsets()
+        return make_tasks(starts, ends, topics, self._options)
+
+    def ranges(self) -> list[RangeToRead]:
+        """What there is to read of each partition now, of empty ones too."""
+        return make_ranges(*self._offsets())
+
+    def _offsets(self) -> tuple[PartitionOffsets, PartitionOffsets, Topics]:
         options = self._options
         with open_cluster(options) as cluster:
             topics = require_topics(assigned_partitions(cluster, options))
@@ -148,7 +164,7 @@ class BatchReader(DataSourceReader):
                     f"check '{options.starting.option}' and '{options.ending.option}', and whether the topic was "
                     "deleted and created again"
                 )
-        return make_tasks(starts, ends, topics, options)
+        return starts, ends, topics
 
     def _that_are_there(
         self, starts: PartitionOffsets, ends: PartitionOffsets, cluster: Cluster, topics: Topics

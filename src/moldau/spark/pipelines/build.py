@@ -9,17 +9,37 @@ Invariant: whatever Spark says about a step, the error names the line of that st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import functions as f
 
 from moldau.spark.pipelines import model, sources, transforms
 from moldau.spark.pipelines.errors import PipelineError, Problem, Where
 from moldau.spark.pipelines.graph import Graph, Part
+from moldau.spark.pipelines.kept_tables import KeptTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, frozen=True)
+class Beside:
+    """What a batch is joined with: tables, as of now. How depends on the size of the batch."""
+
+    tables: KeptTables
+    size: transforms.Size
+
+    def found(self, table: str, left: DataFrame, step: model.Step) -> DataFrame | None:
+        """Of a table, what a small batch may find there, if that can be told at once."""
+        assert isinstance(step, model.JoinStep)
+        if self.size is transforms.Size.MANY_ROWS or not transforms.finds_by_columns(step):
+            return None
+        found = self.tables.tables[table].found(left, step.on)
+        return None if found is None else f.broadcast(found)
 
 
 def build_sink(
@@ -28,15 +48,16 @@ def build_sink(
     graph: Graph,
     sink: Part,
     instead: Mapping[str, DataFrame] | None = None,
-    size: transforms.Size | None = None,
+    beside: Beside | None = None,
 ) -> DataFrame:
-    """The rows that go into a sink. `instead` of parts, frames may be given: for trials, and for single batches, whose
-    `size` is known then."""
+    """The rows that go into a sink. `instead` of parts, frames may be given: for trials, and for single batches, which
+    may look up tables that are kept `beside` the stream."""
     frames: dict[str, DataFrame] = {}
     instead = instead or {}
     needed = _needed(graph, sink, instead)
+    kept = set() if beside is None else needed & beside.tables.tables.keys()
     for name, part in graph.sources.items():
-        if name in needed:
+        if name in needed - kept:
             source = part.item
             assert isinstance(source, model.Source)
             opened = partial(_rows, spark, pipeline, name, source, sink.name)
@@ -46,12 +67,34 @@ def build_sink(
         if name in needed:
             step = part.item
             assert isinstance(step, model.Step)
-            inputs = {each: frames[each] for each in part.inputs if each in frames}
-            own = size if _looks_up(graph, part) else None
-            made = partial(transforms.apply, spark, step, inputs, pipeline.folder, own)
+            made = partial(_step, spark, pipeline, graph, part, frames, beside)
             frames[name] = instead[name] if name in instead else _placed(step.where, name, made)
             frames[name].createOrReplaceTempView(name)
     return frames[sink.inputs[0]]
+
+
+def _step(
+    spark: SparkSession,
+    pipeline: model.Pipeline,
+    graph: Graph,
+    part: Part,
+    frames: Mapping[str, DataFrame],
+    beside: Beside | None,
+) -> DataFrame:
+    step = part.item
+    assert isinstance(step, model.Step)
+    if beside is None:
+        return transforms.apply(spark, step, {each: frames[each] for each in part.inputs}, pipeline.folder)
+    looks_up = isinstance(step, model.JoinStep) and _looks_up(graph, part)
+    inputs: dict[str, DataFrame] = {}
+    for number, each in enumerate(part.inputs):
+        if each in frames:
+            inputs[each] = frames[each]
+        elif number == 1 and looks_up and (few := beside.found(each, inputs[part.inputs[0]], step)) is not None:
+            inputs[each], looks_up = few, False
+        else:
+            inputs[each] = beside.tables.tables[each].frame(spark)
+    return transforms.apply(spark, step, inputs, pipeline.folder, beside.size if looks_up else None)
 
 
 def _needed(graph: Graph, sink: Part, given: Collection[str]) -> set[str]:

@@ -3,10 +3,11 @@
 Whoever writes the batches of a query keeps, for each table,
 
     base    the parsed rows of the newest records up to some offsets: on the executors, in memory and on their disks
-    newer   the newest records since, unparsed: here, at most so many
+    newer   the parsed rows of the newest records since: here, at most so many
+    here    base and newer together, if that is not much: small batches find their rows without a look at the base
 
-The table as of a batch is the base without the keys of `newer`, and the good rows of `newer`. When `newer` has grown,
-or a change is too large to be read here, tasks read it and it becomes part of the base.
+The table as of a batch is the base without the keys that came since, and `newer`. When that has grown, or a change is
+too large to be read here, tasks read it and it becomes part of the base.
 
 Invariant: rows are those that reading everything up to the end offsets of the moment would leave. A key whose newest
 record is a tombstone, or cannot be parsed, has no row. Nothing survives the process: a restart reads the topic anew.
@@ -16,15 +17,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.pipelines import model, parse, sources, topic_table
-from moldau.spark.pipelines.topic_table import NewestRows
+from moldau.spark.pipelines.topic_table import NewestRows, Reached
 from moldau.spark.ranges import RangeToRead
 
 if TYPE_CHECKING:
@@ -35,9 +37,23 @@ if TYPE_CHECKING:
 _KEY = "__key"
 _RECORDS_MAX = 10_000  # read here at a time, and kept here
 _BYTES_MAX = 32 << 20
+_HERE_BYTES_MAX = 128 << 20
+_FOUND_BYTES_MAX = 8 << 20
 _LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _log = logging.getLogger(__name__)
-Offsets = dict[tuple[str, int], int]
+# Types in which Arrow and Spark agree about what is equal. Of floating numbers they do not: zero has two signs.
+_COMPARABLE = (
+    t.StringType,
+    t.BinaryType,
+    t.BooleanType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.DateType,
+    t.TimestampType,
+)
+_IN_ARROW = (*_COMPARABLE, t.FloatType, t.DoubleType, t.DecimalType, t.TimestampNTZType)
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,45 +84,76 @@ class _TooMuch(Exception):
 
 
 @dataclass(slots=True)
+class _Newer:
+    """What came since the base."""
+
+    keys: Any = None  # Arrow's; None as long as nothing came
+    rows: Any = None  # a table of Arrow's
+
+    def add(self, keys: Any, rows: Any) -> None:
+        self.keys = _joined_keys(self.keys, keys)
+        self.rows = rows if self.rows is None else _changed(self.rows, keys, rows)
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.keys is not None and (
+            len(self.keys) > _RECORDS_MAX or self.keys.nbytes + self.rows.nbytes > _BYTES_MAX
+        )
+
+
+@dataclass(slots=True)
 class KeptTable:
-    """One table; `frame` is what it holds now."""
+    """One table. `renew` brings it up to date; `frame` is what it holds then."""
 
     origin: TableOrigin
     _session: str = ""
     _base: Any = None  # None as long as nothing was read
-    _base_ends: Offsets = field(default_factory=dict)
-    _newer: NewestRows = field(default_factory=NewestRows)
-    _newer_ends: Offsets = field(default_factory=dict)
-    _changed: tuple[Any, Any] | None = None  # keys and good rows of `newer`
+    _base_done: Reached = field(default_factory=Reached)
+    _done: Reached = field(default_factory=Reached)  # with what came since
+    _newer: _Newer = field(default_factory=_Newer)
+    _here: Any = None
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def renew(self, spark: SparkSession) -> None:
         session = str(getattr(spark, "session_id", ""))  # behind Connect, frames of two sessions do not mix
         if session != self._session:
             self.forget()
             self._session = session
         reader = self._reader()
         outage_s = reader.options.outage_ms / 1000
-        ranges = [each.value for each in BrokerPatience(outage_s, first_s=outage_s).outlast(reader.partitions)]
-        ends = _ends(ranges)
-        if any(ends.get(place, 0) < done for place, done in (self._base_ends | self._newer_ends).items()):
-            self.forget()  # the topic was deleted, or created anew
-        if self._base is None or not self._kept(spark, reader, ranges, ends):
-            self._fold(spark, ranges, ends)
+        ranges = BrokerPatience(outage_s, first_s=outage_s).outlast(reader.ranges)
+        if self._done.is_past(ranges):
+            self.forget()
+        if self._base is None or not self._read_here(spark, reader, ranges):
+            self._fold(spark, ranges)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
         rows: DataFrame = self._base
-        if self._changed is not None:
-            keys, good = self._changed
-            untouched = rows.join(f.broadcast(keys), rows[_KEY].eqNullSafe(keys["key"]), "left_anti")
-            rows = untouched.unionByName(good)
+        if self._newer.keys is not None:
+            import pyarrow as pa
+
+            keys = f.broadcast(spark.createDataFrame(pa.table({"key": self._newer.keys})))
+            untouched = rows.join(keys, rows[_KEY].eqNullSafe(keys["key"]), "left_anti")
+            rows = untouched.unionByName(spark.createDataFrame(self._newer.rows, schema=rows.schema))
         return rows.drop(_KEY)
 
-    def forget(self) -> None:
-        self._base, self._base_ends = None, {}
-        self._forget_newer()
+    def found(self, left: DataFrame, on: Sequence[str]) -> DataFrame | None:
+        """The rows, and perhaps others, that have these values of `left`; None if only Spark can tell."""
+        import pyarrow.compute as pc
 
-    def _forget_newer(self) -> None:
-        if self._changed is not None:
-            self._changed[1].unpersist()
-        self._newer, self._newer_ends, self._changed = NewestRows(), {}, None
+        if self._here is None or not _comparable(left.schema, self._base.schema, on):
+            return None
+        wanted, mask = left.select(*on).toArrow(), None
+        for name in on:
+            own = pc.is_in(self._here[name], value_set=pc.unique(wanted[name]))
+            mask = own if mask is None else pc.and_(mask, own)
+        rows = self._here.filter(mask)
+        if rows.nbytes > _FOUND_BYTES_MAX:
+            return None
+        return left.sparkSession.createDataFrame(rows, schema=self._base.schema).drop(_KEY)
+
+    def forget(self) -> None:
+        self._base, self._here, self._newer = None, None, _Newer()
+        self._base_done, self._done = Reached(), Reached()
 
     def _reader(self) -> BatchReader:
         from moldau.spark.options import source_schema
@@ -115,46 +162,44 @@ class KeptTable:
         options = dict(self.origin.options)
         return make_batch_reader(options, source_schema(options))
 
-    def _kept(self, spark: SparkSession, reader: BatchReader, ranges: list[RangeToRead], ends: Offsets) -> bool:
-        """Bring `newer` up to date; False if it is too much for here."""
+    def _read_here(self, spark: SparkSession, reader: BatchReader, ranges: list[RangeToRead]) -> bool:
+        """Bring `newer` up to date; False if that is nothing for here."""
         import pyarrow as pa
 
-        since = [_from(each, self._base_ends) for each in ranges]
-        unread = sum(max(each.end - max(each.start, self._newer_ends.get(_place(each), 0)), 0) for each in since)
+        unread = [left for left in map(self._done.from_there, ranges) if left.start < left.end]
         if not unread:
             return True
-        if unread > _RECORDS_MAX:
+        if sum(each.end - each.start for each in unread) > _RECORDS_MAX or not _in_arrow(self._base.schema):
             return False
-        read: list[int] = []
+        size = 0
 
         def read_range(work: RangeToRead) -> Iterator[Any]:
             from moldau.spark.source import RangePartition
 
+            nonlocal size
             for batch in reader.read(RangePartition(work)):
-                read.append(batch.nbytes)
-                if sum(read) > _BYTES_MAX:
+                size += batch.nbytes
+                if size > _BYTES_MAX:
                     raise _TooMuch
                 yield batch
 
         try:
-            batches = list(self._newer.updated([each for each in since if each.start < each.end], read_range))
+            batches = list(NewestRows().updated(unread, read_range))
         except _TooMuch:
             return False
-        if sum(each.num_rows for each in batches) > _RECORDS_MAX or self._newer.size_bytes > _BYTES_MAX:
-            return False
-        if self._changed is not None:
-            self._changed[1].unpersist()
-            self._changed = None
-        self._newer_ends = {_place(each): ends[_place(each)] for each in since}
         if batches:
             records = pa.Table.from_batches(batches).combine_chunks()
-            good = self.origin.rows(spark.createDataFrame(records)).persist()
-            self._changed = (spark.createDataFrame(records.select(["key"])), good)
-        return True
+            keys, rows = records["key"].combine_chunks(), self.origin.rows(spark.createDataFrame(records)).toArrow()
+            self._newer.add(keys, rows)
+            if self._here is not None:
+                self._here = _changed(self._here, keys, rows)
+        for each in ranges:
+            self._done.note(each)
+        return not self._newer.is_too_much
 
-    def _fold(self, spark: SparkSession, ranges: list[RangeToRead], ends: Offsets) -> None:
+    def _fold(self, spark: SparkSession, ranges: list[RangeToRead]) -> None:
         """Let tasks read what the base does not have, and make it part of the base."""
-        since = [each for each in (_from(each, self._base_ends) for each in ranges) if each.start < each.end]
+        since = [each for each in map(self._base_done.from_there, ranges) if each.start < each.end]
         told = json.dumps([[each.topic, each.partition, each.start, each.end] for each in since])
         reader = spark.read.format(topic_table.FORMAT).options(**self.origin.options)
         records = reader.option(topic_table.RANGES, told).load()
@@ -169,8 +214,13 @@ class KeptTable:
         base = base.localCheckpoint()
         if self._base is not None:
             records.unpersist()
-        self._forget_newer()
-        self._base, self._base_ends = base, ends
+        self.forget()
+        self._base = base
+        for each in ranges:
+            self._base_done.note(each)
+            self._done.note(each)
+        if _in_arrow(base.schema) and _size(base) <= _HERE_BYTES_MAX:
+            self._here = base.toArrow()
         _log.info("%s: %d records read into the table", self.origin.name, sum(each.end - each.start for each in since))
 
 
@@ -194,8 +244,9 @@ class KeptTables:
             found[name] = KeptTable(TableOrigin(name, options, how, given, source.metadata, source.until))
         return cls(found)
 
-    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        return {name: table.frame(spark) for name, table in self.tables.items()}
+    def renew(self, spark: SparkSession) -> None:
+        for table in self.tables.values():
+            table.renew(spark)
 
     def outlast_loss(self, work: Callable[[], None]) -> None:
         """Do it; and once more with tables that were read anew, if executors are gone with what they kept."""
@@ -210,16 +261,57 @@ class KeptTables:
             work()
 
 
-def _place(each: RangeToRead) -> tuple[str, int]:
-    return each.topic, each.partition
+# ---- tables of Arrow's ----------------------------------------------------------------------------------------------
 
 
-def _ends(ranges: list[RangeToRead]) -> Offsets:
-    found: Offsets = {}
-    for each in ranges:
-        found[_place(each)] = max(each.end, found.get(_place(each), 0))
-    return found
+def _changed(rows: Any, keys: Any, newer: Any) -> Any:
+    """The rows without those of these keys, and the newer ones. A null among keys is a key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    untouched = rows.filter(pc.invert(pc.is_in(rows[_KEY], value_set=keys)))
+    return pa.concat_tables([untouched, newer.cast(rows.schema)])
 
 
-def _from(each: RangeToRead, done: Offsets) -> RangeToRead:
-    return replace(each, start=max(each.start, done.get(_place(each), each.start)))
+def _joined_keys(before: Any, keys: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return keys if before is None else pc.unique(pa.concat_arrays([before, keys]))
+
+
+def _comparable(left: t.StructType, right: t.StructType, on: Sequence[str]) -> bool:
+    """Whether both have these columns, as they are written here, with types whose values Arrow can compare."""
+    for name in on:
+        if name not in left.names or name not in right.names or left[name].dataType != right[name].dataType:
+            return False
+        if not isinstance(left[name].dataType, _COMPARABLE) or _is_collated(left[name].dataType):
+            return False
+    return True
+
+
+def _is_collated(kind: t.DataType) -> bool:
+    """Whether texts may be equal that have other bytes."""
+    return isinstance(kind, t.StringType) and kind != t.StringType()
+
+
+def _in_arrow(kind: t.DataType) -> bool:
+    """Whether it comes back from Arrow as it was."""
+    match kind:
+        case t.StructType():
+            return all(_in_arrow(each.dataType) for each in kind.fields)
+        case t.ArrayType():
+            return _in_arrow(kind.elementType)
+        case t.MapType():
+            return _in_arrow(kind.keyType) and _in_arrow(kind.valueType)
+        case _:
+            return isinstance(kind, _IN_ARROW) and not _is_collated(kind)
+
+
+def _size(base: DataFrame) -> int:
+    def measured(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"bytes": [sum(batch.nbytes for batch in batches)]})
+
+    return sum(row.bytes for row in base.mapInArrow(measured, "bytes bigint").collect())

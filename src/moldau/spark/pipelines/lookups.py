@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, sinks
-from moldau.spark.pipelines.build import build_sink
+from moldau.spark.pipelines.build import Beside, build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
 from moldau.spark.pipelines.kept_tables import KeptTables
 from moldau.spark.pipelines.transforms import Size
@@ -92,8 +92,9 @@ def start_lookup(
             size = size_of(batch)
 
             def look_up() -> None:
-                frames = {stream: batch, **tables.frames(batch.sparkSession)}
-                writer(build_sink(batch.sparkSession, pipeline, graph, part, frames, size), batch_id)
+                tables.renew(batch.sparkSession)
+                frame = build_sink(batch.sparkSession, pipeline, graph, part, {stream: batch}, Beside(tables, size))
+                writer(frame, batch_id)
 
             tables.outlast_loss(look_up)
         finally:

@@ -21,7 +21,7 @@ from pyspark.util import InheritableThread
 
 from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, parse, sinks, sources
-from moldau.spark.pipelines.build import build_sink
+from moldau.spark.pipelines.build import Beside, build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
 from moldau.spark.pipelines.lookups import BATCH_SINKS, MEMORYLESS, size_of, tables_of
 
@@ -96,10 +96,13 @@ def start_shared(
         rows = parse.good_of(batch) if has_letters else batch
 
         def take() -> None:
-            size = size_of(batch) if tables.tables else None
-            frames = {shared.source: rows, **tables.frames(session)}
+            tables.renew(session)
+            beside = Beside(tables, size_of(batch)) if tables.tables else None
+            frames = {shared.source: rows}
             # Planned one after the other: views of steps have the same names for all.
-            own = {name: build_sink(session, pipeline, graph, graph.sinks[name], frames, size) for name in shared.sinks}
+            own = {
+                name: build_sink(session, pipeline, graph, graph.sinks[name], frames, beside) for name in shared.sinks
+            }
             works = [partial(writers[name], own[name], batch_id) for name in shared.sinks]
             if how is not None and has_letters:
                 bad = parse.bad(batch, how, given)

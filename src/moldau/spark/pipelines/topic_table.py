@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.options import SourceOptions
 from moldau.spark.ranges import RangeToRead
 from moldau.spark.source import BatchReader, RangePartition
@@ -88,9 +89,10 @@ class _LateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         number, of = partition.value
-        parts = [part for part in self._inner.partitions() if part.value.partition % of == number]
+        patience = BrokerPatience(0, first_s=self._inner.options.api_timeout_ms / 1000)
+        ranges = [each for each in patience.outlast(self._inner.ranges) if each.partition % of == number]
         table = _kept_table(self._inner.options, number, of)
-        yield from table.updated([part.value for part in parts], self._read_range)
+        yield from table.updated(ranges, self._read_range)
 
     def _read_range(self, work: RangeToRead) -> Iterator[Any]:
         return self._inner.read(RangePartition(work))
@@ -113,6 +115,33 @@ def _kept_table(options: SourceOptions, number: int, of: int) -> NewestRows:
     return table
 
 
+class Reached:
+    """Up to where partitions were read."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[tuple[str, int], RangeToRead] = {}
+
+    def note(self, done: RangeToRead) -> None:
+        self._ranges[done.topic, done.partition] = done
+
+    def from_there(self, each: RangeToRead) -> RangeToRead:
+        """What is left of it."""
+        done = self._ranges.get((each.topic, each.partition))
+        return each if done is None else replace(each, start=max(each.start, done.end))
+
+    def is_past(self, ranges: list[RangeToRead]) -> bool:
+        """Whether something that was read is not there any more: its topic was deleted, perhaps made again, whatever it
+        holds by now, or records were removed from its beginning. `ranges` are all there is, from the beginning."""
+        there = {(each.topic, each.partition): each for each in ranges}
+        for place, done in self._ranges.items():
+            now = there.get(place)
+            if now is None or now.end < done.end or now.topic_id != done.topic_id:
+                return True
+            if now.start > done.start and done.end > done.start:
+                return True
+        return False
+
+
 class NewestRows:
     """The newest row of each key of some partitions, kept up to date by reading what came since.
 
@@ -120,13 +149,13 @@ class NewestRows:
     """
 
     def __init__(self) -> None:
-        self._done: dict[tuple[str, int], int] = {}
+        self._done = Reached()
         self._batches: list[Any] = []
         self._alive: list[Any] = []  # for each batch, which of its rows are the newest of their key
         self._places: dict[bytes | None, tuple[int, int]] = {}
 
     def _forget(self) -> None:
-        self._done, self._batches, self._alive, self._places = {}, [], [], {}
+        self._done, self._batches, self._alive, self._places = Reached(), [], [], {}
 
     @property
     def size_bytes(self) -> int:
@@ -134,20 +163,18 @@ class NewestRows:
 
     def updated(self, ranges: list[RangeToRead], read: Callable[[RangeToRead], Iterator[Any]]) -> Iterator[Any]:
         """Batches of the newest rows. `ranges` are all there is now, from the beginning of each partition."""
-        ends = {(each.topic, each.partition): each.end for each in ranges}
-        if any(ends.get(place, 0) < done for place, done in self._done.items()):
-            self._forget()  # a topic was deleted, or created anew
+        if self._done.is_past(ranges):
+            self._forget()
         for each in ranges:
-            place = (each.topic, each.partition)
-            start = max(each.start, self._done.get(place, each.start))
-            if start < each.end:
+            left = self._done.from_there(each)
+            if left.start < left.end:
                 try:
-                    for batch in read(replace(each, start=start)):
+                    for batch in read(left):
                         self._add(batch)
                 except BaseException:
                     self._forget()  # half a range was added: better to begin anew
                     raise
-            self._done[place] = each.end
+            self._done.note(each)
         self._compact()
         for batch, alive in zip(self._batches, self._alive, strict=True):
             yield batch if alive.all() else batch.filter(alive)

@@ -106,6 +106,14 @@ def _dedup(rows: DataFrame, step: model.DedupStep) -> DataFrame:
     return rows.dropDuplicates(columns)
 
 
+_LOOKUPS = ("inner", "left", "left_semi", "left_anti")
+
+
+def finds_by_columns(step: model.JoinStep) -> bool:
+    """Whether rows of the second that have no equal columns in the first do not matter."""
+    return step.how in _LOOKUPS and all(_COLUMN.fullmatch(each) for each in step.on)
+
+
 def _looked_up(inputs: Mapping[str, DataFrame], step: model.JoinStep, size: Size) -> dict[str, DataFrame]:
     """The inputs of a join of a batch with a table, told how.
 
@@ -113,7 +121,7 @@ def _looked_up(inputs: Mapping[str, DataFrame], step: model.JoinStep, size: Size
     what it finds goes to the tasks of the batch.
     """
     (left_name, left), (right_name, right) = list(inputs.items())[:2]
-    if size is Size.MANY_ROWS or step.how not in ("inner", "left", "left_semi", "left_anti"):
+    if size is Size.MANY_ROWS or step.how not in _LOOKUPS:
         return {left_name: left, right_name: right.hint("merge")}
     wanted: DataFrame = f.broadcast(left)
     if all(_COLUMN.fullmatch(each) for each in step.on):
