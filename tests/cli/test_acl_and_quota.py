@@ -85,3 +85,21 @@ def test_limits_are_set_listed_and_removed(moldau: Command) -> None:
 )
 def test_limits_that_make_no_sense(moldau: Command, code: int, arguments: list[str], complaint: str) -> None:
     assert complaint in moldau.refused(code, "quota", *arguments)
+
+
+def test_who_may_not_is_told_so_with_its_own_exit_code(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Also where the broker explains itself: the reason is printed, and the code still says that it is about rights."""
+    with Broker(SETTINGS | {"super.users": "User:nobody", "allow.everyone.if.no.acl.found": "false"}) as running:
+        moldau = Command(running.bootstrap_servers, str(tmp_path_factory.mktemp("home")))
+        for arguments in (
+            ["acl", "list"],
+            ["acl", "add", "-p", "User:a", "--topic", "t"],
+            ["quota", "list"],
+            ["quota", "set", "--user", "a", "--produce", "1"],
+            ["broker", "unregister", "1"],
+            ["broker", "set-feature", "metadata.version", "30"],
+            ["config", "set", "broker", "1", "log.retention.ms=1"],
+            ["topic", "create", "t"],
+            ["quorum", "status"],
+        ):
+            assert moldau.refused(5, *arguments).startswith("moldau: "), arguments

@@ -133,7 +133,7 @@ def test_damage_is_found_and_cut_away(moldau: Command, folder: Path, damage: Cal
 
 def test_recover_refuses_what_it_must_not_touch(moldau: Command, folder: Path, tmp_path: Path) -> None:
     with Broker(data_dir=str(folder)):
-        assert "is used by another process" in moldau.refused(1, "log", "recover", str(folder))
+        assert "is running: stop it first" in moldau.refused(1, "log", "recover", str(folder))
     assert "no meta.properties" in moldau.refused(2, "log", "recover", str(tmp_path))
     assert "there is no x-9" in moldau.refused(4, "log", "recover", str(folder), "-p", "x-9")
     moldau.ok("log", "recover", str(folder), "-p", "t-0")

@@ -216,6 +216,12 @@ def test_what_cannot_be_is_refused_before_anything_begins(moldau: Command, argum
     assert moldau.refused(2, *arguments).startswith("moldau: ")
 
 
+def test_one_record_is_one(moldau: Command, topic: str) -> None:
+    assert moldau("produce", topic, stdin="x\n").err == f"1 record to {topic}\n"
+    ended = moldau("produce", topic, "--transactional-id", "one", stdin="x\n")
+    assert ended.err == f"1 record to {topic} in 1 transaction\n"
+
+
 def test_what_is_not_there(moldau: Command) -> None:
     assert "no such topic: nowhere" in moldau.refused(4, "consume", "nowhere")
     assert "1 of 1 records" in moldau.refused(
@@ -224,4 +230,5 @@ def test_what_is_not_there(moldau: Command) -> None:
 
 
 def test_a_partition_that_is_not_there(moldau: Command, topic: str) -> None:
-    assert "has 1 partitions, and no 7" in moldau.refused(4, "consume", topic, "-p", "7")
+    assert f"{topic} has 1 partition, and no 7" in moldau.refused(4, "produce", topic, "-p", "7", stdin="x\n")
+    assert "has 1 partition, and no 7" in moldau.refused(4, "consume", topic, "-p", "7")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from moldau.cli.failure import fail
+from moldau.cli.failure import code_of, fail
 
 if TYPE_CHECKING:
     from moldau.cli.frame import Target
@@ -23,6 +23,6 @@ def fail_on(code: int, message: str | None) -> None:
     from moldau.client.connection import BrokerError
 
     if code and message:
-        fail(message)
+        fail(message, code_of(code))
     if code:
         raise BrokerError(code, "refused")

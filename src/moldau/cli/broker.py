@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, code_of, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
 
@@ -162,7 +162,7 @@ def set_feature(
     ]
     for code, message in refusals:
         if code:
-            fail(message or str(BrokerError(code, feature)))
+            fail(message or str(BrokerError(code, feature)), code_of(code))
     typer.echo(f"{feature} {'could be' if dry_run else 'is'} at level {level}")
 
 
@@ -193,7 +193,7 @@ def elect_leaders(
             for text in topics:
                 name, _, indexes = text.partition(":")
                 if name not in known:
-                    fail(f"no such topic: {name}", ExitCode.NOT_FOUND)
+                    fail(f"no such topic: {name} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
                 chosen = [int(each) for each in indexes.split(",")] if indexes else known[name]
                 rows.append(ElectLeadersRequest.TopicPartitions(topic=name, partitions=chosen))
         request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=rows, timeout_ms=30_000)
@@ -228,7 +228,8 @@ def unregister(target: Target, broker: BrokerId) -> None:
         )
         answer = admin.ask(UnregisterBrokerRequest(broker_id=broker), UnregisterBrokerResponse)
     if answer.error_code:
-        fail(answer.error_message or str(BrokerError(answer.error_code, f"broker {broker}")))
+        reason = answer.error_message or str(BrokerError(answer.error_code, f"broker {broker}"))
+        fail(reason, code_of(answer.error_code))
     if left:
         tell(f"{left} partitions still name it as a replica")
     typer.echo(f"unregistered {broker}")

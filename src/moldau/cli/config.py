@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moldau.cli.client_settings import pairs
-from moldau.cli.failure import ExitCode, misused, tell
+from moldau.cli.failure import ExitCode, code_of, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 
 app = Commands(help="List, show and change settings of topics, brokers, groups and client metrics.")
@@ -179,7 +179,7 @@ def alter_resources(
                 if each.error_code:
                     error = BrokerError(each.error_code, f"{kind} {name}")
                     tell(f"{kind} {name}: {each.error_message}" if each.error_message else str(error))
-                    failed = ExitCode.NOT_FOUND if each.error_code == 3 else ExitCode.FAILED
+                    failed = code_of(each.error_code)
                 else:
                     done = "could change" if dry_run else "changed"
                     output.done(f"{done} {kind} {name}", {"kind": kind, "name": name, "result": done})

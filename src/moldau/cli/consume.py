@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.completing import complete_topics
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
 from moldau.cli.places import parse_time
@@ -176,7 +176,8 @@ def _places(consumer: Consumer, topics: list[str], partitions: list[int] | None)
             fail(f"no such topic: {topic} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
         missing = sorted(set(partitions or ()) - set(found.partitions))
         if missing:
-            fail(f"{topic} has {len(found.partitions)} partitions, and no {missing[0]}", ExitCode.NOT_FOUND)
+            there = counted(len(found.partitions), "partition")
+            fail(f"{topic} has {there}, and no {missing[0]}", ExitCode.NOT_FOUND)
         places += [(topic, index) for index in partitions or sorted(found.partitions)]
     return places
 

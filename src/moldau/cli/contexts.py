@@ -53,7 +53,11 @@ def use(name: str | None) -> None:
 def require(name: str) -> Path:
     file = file_of(name)
     if not file.is_file():
-        known = ", ".join(names()) or "none yet; `moldau context set NAME -b HOST:PORT` makes one"
+        known = (
+            "there are " + ", ".join(names())
+            if names()
+            else "none yet; `moldau context set NAME -b HOST:PORT` makes one"
+        )
         fail(f"there is no context {name!r}: {known}", ExitCode.NOT_FOUND)
     return file
 

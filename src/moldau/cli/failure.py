@@ -71,15 +71,18 @@ def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
                 return explain_code(cause, bootstrap_servers)
             return Explained(str(error), ExitCode.FAILED)
     if "moldau.client.connection" in sys.modules:
+        from moldau.client.admin import UnknownBroker
         from moldau.client.connection import BrokerError, ClientError, Disconnected
         from moldau.client.sasl import AuthenticationFailed
 
         if isinstance(error, Disconnected):
             return no_broker(bootstrap_servers, str(error))
         if isinstance(error, BrokerError):
-            return Explained(str(error), _code_of(int(error.code)))
+            return Explained(str(error), code_of(int(error.code)))
         if isinstance(error, AuthenticationFailed):
             return Explained(str(error), ExitCode.DENIED)
+        if isinstance(error, UnknownBroker):
+            return Explained(str(error), ExitCode.NOT_FOUND)
         if isinstance(error, ClientError):
             return Explained(str(error), ExitCode.FAILED)
     if "moldau.client.security" in sys.modules:
@@ -90,11 +93,12 @@ def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
     return None
 
 
-_NOT_FOUND = frozenset({3, 69, 91, 100, 105})  # topic or partition, group, resource, topic id, transactional id
+_NOT_FOUND = frozenset({3, 69, 91, 100, 102, 105})  # topic or partition, group, resource, topic id, broker, transaction
 _DENIED = frozenset({29, 30, 31, 53, 58, 65})  # topic, group, cluster, transactional id, login, token
 
 
-def _code_of(kafka_code: int) -> ExitCode:
+def code_of(kafka_code: int) -> ExitCode:
+    """How a command ends that a broker refused with this error."""
     if kafka_code in _NOT_FOUND:
         return ExitCode.NOT_FOUND
     return ExitCode.DENIED if kafka_code in _DENIED else ExitCode.FAILED
@@ -113,4 +117,10 @@ def explain_code(error: KafkaError, bootstrap_servers: str) -> Explained:
         return Explained(f"a setting is not valid: {error.str()}", ExitCode.USAGE)
     if code in (error._UNKNOWN_TOPIC, error._UNKNOWN_PARTITION):
         return Explained(f"{error.str()} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
-    return Explained(error.str(), _code_of(code))
+    # librdkafka says whom an error is from, which nobody asked.
+    return Explained(error.str().removeprefix("Broker: "), code_of(code))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

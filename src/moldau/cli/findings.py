@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from moldau.cli.failure import counted
+
 if TYPE_CHECKING:
     from moldau.client.admin import Admin
 
@@ -112,8 +114,8 @@ def _quorum(admin: Admin) -> Iterator[Finding]:
     if late:
         yield Finding("quorum", "failed", f"voters that are behind: {_some(late)}", "start these controllers")
     else:
-        count = len(quorum.current_voters)
-        yield Finding("quorum", "ok", f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}, {count} voters")
+        voters = counted(len(quorum.current_voters), "voter")
+        yield Finding("quorum", "ok", f"leader {quorum.leader_id} in epoch {quorum.leader_epoch}, {voters}")
 
 
 def _leader_time(quorum: Any) -> int:
@@ -140,4 +142,4 @@ def _disks(admin: Admin) -> Iterator[Finding]:
             "shorten retention.ms, add disks, or move replicas: moldau topic sizes shows the largest",
         )  # fmt: skip
     else:
-        yield Finding("disks", "ok", f"{len(dirs)} log dirs online")
+        yield Finding("disks", "ok", f"{counted(len(dirs), 'log dir')} online")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.cli.failure import ExitCode, explain_code, fail, misused
+from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused
 from moldau.cli.frame import Target
 from moldau.cli.places import Place, offsets_at, parse_time
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -60,7 +60,7 @@ def _chosen(found: ClusterMetadata, topics: Sequence[str]) -> list[Place]:
             if not index.isdecimal():
                 misused(f"--topic {text}: write TOPIC:0,1 for partitions 0 and 1")
             if int(index) not in there:
-                fail(f"{name} has {len(there)} partitions, and no {index}", ExitCode.NOT_FOUND)
+                fail(f"{name} has {counted(len(there), 'partition')}, and no {index}", ExitCode.NOT_FOUND)
             places.append((name, int(index)))
     return places
 

@@ -233,12 +233,14 @@ def recover(
     it from the others may be better.
     """
     from moldau.cli.log_recovery import recover_dir
-    from moldau.log.errors import LogError
+    from moldau.log.errors import DirLocked, LogError
 
     if not log_dir.is_dir() or not (log_dir / "meta.properties").exists():
         misused(f"{log_dir} is none of a node's log.dirs: there is no meta.properties")
     try:
         rows = recover_dir(log_dir, set(partitions or ()), execute=execute)
+    except DirLocked:
+        fail(f"the node in {log_dir} is running: stop it first (`moldau log verify` reads the files of a running one)")
     except LogError as error:
         fail(str(error))
     except OSError as error:

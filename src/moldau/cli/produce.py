@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.completing import complete_topics
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
 from moldau.cli.output import unescape
@@ -129,6 +129,8 @@ def produce(
         partition,
         0 if timestamp is None else parse_time(timestamp),
     )
+    if partition >= 0:
+        _require_partition(target, topic, partition)
     sources = [_opened(each) for each in files or ()] or [_standard_input()]
     outage = Outage(target.bootstrap_servers)
     delivery = Delivery(outage, output)
@@ -337,8 +339,16 @@ def _send(producer: Producer, topic: str, record: Record, delivery: Delivery) ->
     producer.poll(0)
 
 
+def _require_partition(target: Target, topic: str, partition: int) -> None:
+    """Before anything is read. A topic that is not there may be made by the first record."""
+    found = target.admin_client().list_topics(timeout=15).topics.get(topic)
+    if found is not None and partition not in found.partitions:
+        there = counted(len(found.partitions), "partition")
+        fail(f"{topic} has {there}, and no {partition} (they are counted from 0)", ExitCode.NOT_FOUND)
+
+
 def _report(topic: str, delivery: Delivery, stopped: str) -> None:
-    typer.echo(f"{delivery.sent} records to {topic}", err=True)
+    typer.echo(f"{counted(delivery.sent, 'record')} to {topic}", err=True)
     if delivery.failed:
         fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")
     if stopped == _INTERRUPTED:
@@ -381,9 +391,9 @@ def _send_in_transactions(
             producer.abort_transaction(15)
         except KafkaException as other:
             tell(f"the open transaction could not be aborted and ends by its timeout: {other.args[0].str()}")
-        typer.echo(f"{committed} records to {topic} in {transactions} transactions", err=True)
+        typer.echo(f"{counted(committed, 'record')} to {topic} in {counted(transactions, 'transaction')}", err=True)
         if isinstance(error, KeyboardInterrupt):
             raise
         reason = error.args[0].str() if isinstance(error, KafkaException) else error
         fail(f"{reason}; the transaction it belongs to was aborted")
-    typer.echo(f"{committed} records to {topic} in {transactions} transactions", err=True)
+    typer.echo(f"{counted(committed, 'record')} to {topic} in {counted(transactions, 'transaction')}", err=True)

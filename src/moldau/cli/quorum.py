@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.failure import fail, misused
+from moldau.cli.failure import code_of, fail, misused
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.target import addresses
 
@@ -124,7 +124,8 @@ def add_voter(
     with target.admin() as admin:
         answer = admin.ask(request, AddRaftVoterResponse)
     if answer.error_code:
-        fail(answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}")))
+        reason = answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}"))
+        fail(reason, code_of(answer.error_code))
     typer.echo(f"{voter} is a voter")
 
 
@@ -138,5 +139,6 @@ def remove_voter(target: Target, voter: Voter, directory: Directory) -> None:
     with target.admin() as admin:
         answer = admin.ask(request, RemoveRaftVoterResponse)
     if answer.error_code:
-        fail(answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}")))
+        reason = answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}"))
+        fail(reason, code_of(answer.error_code))
     typer.echo(f"{voter} is no voter any more")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, code_of, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
 from moldau.cli.reassigning import (
@@ -332,4 +332,5 @@ def _alter(admin: Admin, resources: list[tuple[int, str, dict[str, str | None]]]
             answer = admin.ask(asked, IncrementalAlterConfigsResponse)
         for each in answer.responses:
             if each.error_code:
-                fail(f"the throttle: {each.error_message or BrokerError(each.error_code, each.resource_name)}")
+                reason = each.error_message or BrokerError(each.error_code, each.resource_name)
+                fail(f"the throttle: {reason}", code_of(each.error_code))

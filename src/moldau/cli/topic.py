@@ -363,7 +363,7 @@ def sizes(
         if (_matches(each.topic, names) if names else not each.topic.startswith("__")) and not each.is_future
     ]
     if names and not chosen:
-        fail(f"no such topic: {', '.join(names)}", ExitCode.NOT_FOUND)
+        fail(f"no such topic: {', '.join(names)} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
     if partitions:
         rows: list[dict[str, Any]] = [
             {"topic": each.topic, "partition": each.partition, "broker": each.broker, "bytes": each.size_bytes}
