@@ -157,6 +157,7 @@ def test_defaults_of_unsupported_settings_and_supported_classes_are_fine() -> No
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2,CONTROLLER://:3"}, "different name"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:3"}, "Clients cannot reach 0.0.0.0"),
         ({"advertised.listeners": "SSL://h:1"}, "Brokers reach each other through the advertised listener PLAINTEXT"),
+        ({"listeners": "SSL://h:1,CONTROLLER://h:2"}, "there is none: add inter.broker.listener.name=SSL"),
         ({"advertised.listeners": "PLAINTEXT://h:1,SSL://h:2"}, "The broker does not listen on SSL"),
         ({"inter.broker.listener.name": "SSL"}, "set inter.broker.listener.name to one of them"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "'PLAINTEXT' has no colon"),

@@ -155,6 +155,10 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
         key = "inter.broker.listener.name"
         if config.values[key] is None:
             key = "security.inter.broker.protocol"
+        if key not in config.texts:  # nobody wrote that: what is told of is what was written
+            key = "advertised.listeners" if "advertised.listeners" in config.texts else "listeners"
+            there = f"unless told otherwise, and there is none: add inter.broker.listener.name={advertised[0]}"
+            raise _invalid(config, key, f"Brokers reach each other through the advertised listener {name} {there}")
         reason = f"Brokers reach each other through the advertised listener {name}: there are {', '.join(advertised)}"
         raise _invalid(config, key, f"{reason}; set inter.broker.listener.name to one of them")
     listening = [endpoint.listener for endpoint in config.listeners]
