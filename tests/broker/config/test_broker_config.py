@@ -157,7 +157,6 @@ def test_defaults_of_unsupported_settings_and_supported_classes_are_fine() -> No
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2,CONTROLLER://:3"}, "different name"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:3"}, "Clients cannot reach 0.0.0.0"),
         ({"advertised.listeners": "SSL://h:1"}, "Brokers reach each other through the advertised listener PLAINTEXT"),
-        ({"listeners": "SSL://h:1,CONTROLLER://h:2"}, "there is none: add inter.broker.listener.name=SSL"),
         ({"advertised.listeners": "PLAINTEXT://h:1,SSL://h:2"}, "The broker does not listen on SSL"),
         ({"inter.broker.listener.name": "SSL"}, "set inter.broker.listener.name to one of them"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "'PLAINTEXT' has no colon"),
@@ -286,3 +285,9 @@ def test_log_dir_is_used_when_log_dirs_is_not_set() -> None:
     assert load_broker_config({"log.dir": "one"}).log_dirs == ("one",)
     config = load_broker_config({"log.dir": "one", "log.dirs": "two,three", "cordoned.log.dirs": "*"})
     assert config.log_dirs == config.cordoned_log_dirs == ("two", "three")
+
+
+def test_listeners_without_the_one_between_brokers_are_told_of_by_their_own_name() -> None:
+    said = refusal({"listeners": "SSL://127.0.0.1:9092", "log.dirs": "data"})
+    assert "for configuration listeners: " in said
+    assert "there is none: add inter.broker.listener.name=SSL" in said
