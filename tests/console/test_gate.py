@@ -199,6 +199,17 @@ def test_the_headers_of_every_answer(guarded: Client) -> None:
     assert "samesite=lax" in cookie
 
 
+@pytest.mark.parametrize("path", ["/nothing", "/static/nothing", "/oidc/start", "/oidc/callback"])
+def test_strangers_are_not_told_where_the_cluster_is(guarded: Client, broker: str, path: str) -> None:
+    """What goes wrong before a login is said without the frame of those who are in."""
+    guarded.cookies.clear()
+    answer = guarded.get(path)
+    assert answer.status_code == 404
+    for word in (broker, guarded.house.snapshot.cluster_id or broker, "/topics", "pulse"):
+        assert word not in answer.text
+    assert 'href="/login"' in answer.text
+
+
 def test_foreign_names_are_not_answered(guarded: Client) -> None:
     assert guarded.get("/login", headers={"host": "evil.example"}).status_code == 421
     assert guarded.get("/login", headers={"host": "localhost:1"}).status_code == 200

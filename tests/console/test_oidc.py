@@ -27,6 +27,10 @@ class Provider:
         self.other_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.claims: dict[str, Any] = {}
         self.signs_with = self.key
+        self.names_its_key = True
+        self.more: dict[str, Any] = {}  # of its configuration
+        self.secrets: list[tuple[str | None, list[str] | None]] = []
+        self.keys = [self.key]
         self.challenges: dict[str, tuple[str, str]] = {}  # code -> challenge, nonce
         provider = self
 
@@ -34,13 +38,18 @@ class Provider:
             def do_GET(self) -> None:
                 if self.path.endswith("openid-configuration"):
                     names = {"authorization_endpoint": "/auth", "token_endpoint": "/token", "jwks_uri": "/keys"}
-                    self._say({"issuer": provider.url, **{name: provider.url + path for name, path in names.items()}})
+                    there = {name: provider.url + path for name, path in names.items()}
+                    self._say({"issuer": provider.url, **there, **provider.more})
                 else:
-                    key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(provider.key.public_key()))
-                    self._say({"keys": [{**key, "kid": "1", "use": "sig", "alg": "RS256"}]})
+                    shown = [
+                        {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": str(number)}
+                        for number, key in enumerate(provider.keys, 1)
+                    ]
+                    self._say({"keys": [{**key, "use": "sig", "alg": "RS256"} for key in shown]})
 
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+                provider.secrets.append((self.headers.get("authorization"), form.get("client_secret")))
                 challenge, nonce = provider.challenges.pop(form["code"][0])
                 digest = hashlib.sha256(form["code_verifier"][0].encode()).digest()
                 assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == challenge
@@ -53,7 +62,8 @@ class Provider:
                     "exp": now + 60,
                     "nonce": nonce,
                 }
-                token = jwt.encode({**claims, **provider.claims}, provider.signs_with, "RS256", headers={"kid": "1"})
+                named = {"kid": "1"} if provider.names_its_key else None
+                token = jwt.encode({**claims, **provider.claims}, provider.signs_with, "RS256", headers=named)
                 self._say({"id_token": token})
 
             def _say(self, what: Any) -> None:
@@ -135,6 +145,30 @@ def test_foreign_keys_states_and_refusals(client: Client, provider: Provider) ->
     provider.signs_with = provider.other_key
     assert come_back(client, provider).status_code == 403
     provider.signs_with = provider.key
+    assert come_back(client, provider).status_code == 303
+    assert client.get("/audit").status_code == 200
+
+
+@pytest.mark.parametrize("methods", [None, ["client_secret_basic"], ["client_secret_post"]])
+def test_the_secret_is_sent_as_the_provider_takes_it(client: Client, provider: Provider, methods: Any) -> None:
+    provider.claims = {"realm": {"groups": ["kafka-admins"]}}
+    provider.more = {"token_endpoint_auth_methods_supported": methods} if methods else {}
+    assert come_back(client, provider).status_code == 303
+    basic = "Basic " + base64.b64encode(b"console:secret").decode()
+    is_posted = methods == ["client_secret_post"]
+    assert provider.secrets == [(None, ["secret"]) if is_posted else (basic, None)]
+
+
+def test_a_token_that_names_no_key_is_of_the_only_one(client: Client, provider: Provider) -> None:
+    """A provider need not say which key it was if it has one; if it has two, nobody guesses."""
+    provider.claims = {"realm": {"groups": ["kafka-admins"]}}
+    provider.names_its_key = False
+    provider.signs_with = provider.other_key
+    assert come_back(client, provider).status_code == 403
+    provider.signs_with = provider.key
+    provider.keys = [provider.key, provider.other_key]
+    assert come_back(client, provider).status_code == 403
+    provider.keys = [provider.key]
     assert come_back(client, provider).status_code == 303
     assert client.get("/audit").status_code == 200
 

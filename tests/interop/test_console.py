@@ -353,6 +353,13 @@ def test_plots_are_drawn_and_redrawn(stage: Stage) -> None:
 
 def test_a_broker_that_dies_while_one_looks(stage: Stage) -> None:
     """Last in this file: nothing is reloaded, the page says what happened, and again when the broker is back."""
+    address = {"bootstrap.servers": stage.cluster.bootstrap_servers, "log_level": 0}
+    AdminClient(address).create_topics([NewTopic("alone", 3, 1)])["alone"].result(30)
+    producer = Producer(address)
+    for number in range(30):
+        producer.produce("alone", str(number), partition=number % 3)
+    assert producer.flush(30) == 0
+    eventually(lambda: "alone" in stage.client.house.snapshot.topics, "the console sees the topic")
     with stage.page() as page:
         show(page, "/")
         expect(page.locator(".alerts")).not_to_contain_text("Broker 3 is away")
@@ -361,7 +368,11 @@ def test_a_broker_that_dies_while_one_looks(stage: Stage) -> None:
         expect(page.locator(".happened").first).to_contain_text("broker 3 is away")
         show(page, "/topics/orders/messages")
         expect(page.locator("#rows .messages tbody tr")).to_have_count(50)
-        show(page, "/brokers/3")
+        # What only the broker had cannot be read, and what others have can.
+        show(page, "/topics/alone/messages")
+        expect(page.locator("#rows .note")).to_contain_text("Nobody leads partition")
+        expect(page.locator("#rows .messages tbody tr").first).to_be_visible()
+        show(page, "/brokers/3/settings")
         expect(page.locator("main")).to_contain_text("The broker is away")
         show(page, "/")
         stage.cluster.start_node(3)

@@ -28,7 +28,7 @@ from moldau.console.gate.sessions import COOKIE, Session
 from moldau.console.house import House
 from moldau.console.jobs import Busy
 from moldau.console.messages.filters import FilterError
-from moldau.console.messages.reading import NoSuchTopic
+from moldau.console.messages.reading import NobodyLeads, NoSuchTopic
 from moldau.console.messages.registry import RegistryTrouble
 from moldau.console.messages.tail import TooManyTails
 from moldau.console.visit import Door, Handler, Visit
@@ -141,6 +141,8 @@ async def _supervised(handler: Handler, visit: Visit) -> Response:
         raise Refusal(400, str(error)) from error
     except NoSuchTopic as error:
         raise Refusal(404, str(error)) from error
+    except NobodyLeads as error:
+        raise Refusal(503, str(error)) from error
     except (Busy, TooManyTails) as error:
         raise Refusal(429, str(error)) from error
     except Disconnected as error:
@@ -167,7 +169,9 @@ def _failure(visit: Visit, status: int, text: str) -> Response:
         return JSONResponse({"error": text}, status)
     if visit.is_fragment:
         return HTMLResponse(visit.house.views.fragment("failure_fragment.html", text=text, status=status), status)
-    return visit.house.views.page(visit, "failure.html", status_code=status, text=text, status=status)
+    # Strangers are not shown the frame: it says where the cluster is.
+    template = "failure_outside.html" if visit.person.role is Role.ANYBODY else "failure.html"
+    return visit.house.views.page(visit, template, status_code=status, text=text, status=status)
 
 
 def set_cookie(response: Response, session: Session, *, is_secure: bool) -> None:

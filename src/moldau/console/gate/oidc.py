@@ -20,6 +20,7 @@ from typing import Any
 from moldau.console.gate.roles import Role
 from moldau.console.gate.sessions import Person
 
+_PLAIN = {"Accept": "application/json"}
 _TIMEOUT_S = 8.0
 _ANSWER_BYTES_MAX = 1 << 20
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
@@ -90,9 +91,13 @@ class Oidc:
             "client_id": self._settings.client_id,
             "code_verifier": notes.get("oidc_verifier", ""),
         }
-        if self._settings.client_secret:
-            body["client_secret"] = self._settings.client_secret
-        answer = _call(str(self._provider()["token_endpoint"]), body)
+        provider, secret, headers = self._provider(), self._settings.client_secret, {}
+        if secret and "client_secret_post" in (provider.get("token_endpoint_auth_methods_supported") or ()):
+            body["client_secret"] = secret
+        elif secret:  # what a provider takes that says nothing about it
+            pair = ":".join(urllib.parse.quote_plus(each) for each in (self._settings.client_id, secret))
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        answer = _call(str(provider["token_endpoint"]), body, headers)
         claims = self._verified(str(answer.get("id_token", "")), notes.get("oidc_nonce", ""))
         return Person(_name(claims), self.role_of(claims))
 
@@ -120,7 +125,7 @@ class Oidc:
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,
-                keys.get_signing_key_from_jwt(token).key,
+                _key(keys, token),
                 algorithms=_ALGORITHMS,
                 audience=self._settings.client_id,
                 issuer=str(provider["issuer"]),
@@ -148,6 +153,18 @@ class Oidc:
         return found
 
 
+def _key(keys: Any, token: str) -> Any:
+    """The key a token names. One that names none is signed with the only key there is: providers may do so."""
+    import jwt
+
+    if "kid" in jwt.get_unverified_header(token):
+        return keys.get_signing_key_from_jwt(token).key
+    found = [each for each in keys.get_jwk_set(refresh=True).keys if each.public_key_use in ("sig", None)]
+    if len(found) != 1:
+        raise jwt.PyJWTError("it does not say which of the provider's keys it was signed with")
+    return found[0].key
+
+
 def _name(claims: Mapping[str, Any]) -> str:
     for claim in ("preferred_username", "email", "name", "sub"):
         if isinstance(claims.get(claim), str) and claims[claim]:
@@ -155,9 +172,9 @@ def _name(claims: Mapping[str, Any]) -> str:
     return "?"
 
 
-def _call(address: str, form: Mapping[str, str] | None) -> dict[str, Any]:
+def _call(address: str, form: Mapping[str, str] | None, headers: Mapping[str, str] = _PLAIN) -> dict[str, Any]:
     data = urllib.parse.urlencode(form).encode() if form is not None else None
-    request = urllib.request.Request(address, data, {"Accept": "application/json"})  # noqa: S310  of the issuer
+    request = urllib.request.Request(address, data, {**_PLAIN, **headers})  # noqa: S310  of the issuer
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  of the issuer
             found = json.loads(answer.read(_ANSWER_BYTES_MAX))

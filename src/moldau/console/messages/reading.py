@@ -23,6 +23,16 @@ _FIRST_WINDOW = 50
 _FIRST_BYTES = 32 << 20
 _GROWTH = 4
 _BATCH = 500
+_LATE_S = 0.3
+_AWAY = (
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 
 class Placed:
@@ -63,6 +73,7 @@ class Page(Generic[T]):
     newer: dict[int, int] | None  # read from these offsets on
     spent: Spent
     is_cut: bool  # the budget ended it
+    looked_at: frozenset[int] = frozenset()  # partitions that could be read
 
 
 Accept = Callable[[Message], T | None]
@@ -70,6 +81,10 @@ Accept = Callable[[Message], T | None]
 
 class NoSuchTopic(Exception):
     """The topic is not there (any more)."""
+
+
+class NobodyLeads(Exception):
+    """The partitions that were asked for have no leader, or one that does not answer."""
 
 
 def consumer(config: Mapping[str, Any], *, is_committed: bool = True) -> Consumer:
@@ -91,15 +106,23 @@ def consumer(config: Mapping[str, Any], *, is_committed: bool = True) -> Consume
 
 
 def bounds(reader: Consumer, topic: str, wanted: set[int] | None) -> dict[int, tuple[int, int]]:
-    """First and next offset of each partition."""
+    """First and next offset of each partition that somebody leads; the others cannot be read right now."""
     found = reader.list_topics(topic, timeout=_CALL_S).topics.get(topic)
     if found is None or found.error is not None or not found.partitions:
         raise NoSuchTopic(f"There is no topic {topic}.")
-    indexes = [index for index in sorted(found.partitions) if wanted is None or index in wanted]
-    return {
-        index: reader.get_watermark_offsets(TopicPartition(topic, index), timeout=_CALL_S, cached=False)
-        for index in indexes
-    }
+    until = time.monotonic() + _CALL_S
+    known = {}
+    for index in sorted(found.partitions):
+        if (wanted is None or index in wanted) and found.partitions[index].leader >= 0:
+            left = max(_LATE_S, until - time.monotonic())  # brokers that went just now cost time once, not each time
+            try:
+                known[index] = reader.get_watermark_offsets(TopicPartition(topic, index), timeout=left, cached=False)
+            except KafkaException as error:
+                if error.args[0].code() not in _AWAY:
+                    raise
+    if not known:
+        raise NobodyLeads(f"Nobody leads {topic} right now, so nothing of it can be read: brokers are away.")
+    return known
 
 
 def read_newest(
@@ -146,7 +169,8 @@ def read_newest(
         before[each.partition] = each.offset + 1
     has_older = any(before[index] > ranges[index][0] for index in ranges)
     newer = {index: end for index, (_, end) in ranges.items()}
-    return Page(records, before if has_older else None, newer, spent, spent.is_over(budget) and len(records) < limit)
+    is_cut = spent.is_over(budget) and len(records) < limit
+    return Page(records, before if has_older else None, newer, spent, is_cut, frozenset(ranges))
 
 
 def read_forward(
@@ -167,7 +191,8 @@ def read_forward(
         after[each.partition] = each.offset
     older = {index: start for index, (start, _) in ranges.items()}
     is_more = any(after[index] < ranges[index][1] for index in ranges)
-    return Page(records, older, after if is_more else None, spent, spent.is_over(budget) and len(records) < limit)
+    is_cut = spent.is_over(budget) and len(records) < limit
+    return Page(records, older, after if is_more else None, spent, is_cut, frozenset(ranges))
 
 
 @dataclass(slots=True)

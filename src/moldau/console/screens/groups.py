@@ -172,7 +172,17 @@ async def reset_group(visit: Visit) -> Response:
     moves = await house.ask(planned, house, house.snapshot, found, dict(form))
     if form.get("step") != "apply":
         plain = [move._asdict() for move in moves]
-        return common.preview(visit, "group_reset.html", plain, title=found.name, group=found, moves=moves, form=form)
+        asked = [where for where in found.positions if form.get("topic", "") in ("", where[0])]
+        return common.preview(
+            visit,
+            "group_reset.html",
+            plain,
+            title=found.name,
+            group=found,
+            moves=moves,
+            form=form,
+            away=max(0, len(asked) - len(moves)),
+        )
     common.confirmed(visit, found.name)
     await house.ask(_commit, house, found.name, moves)
     await house.refresh()

@@ -175,7 +175,14 @@ async def messages(visit: Visit) -> Response:
         older=wanted.link(start="before", at=_text(page.older)) if page.older is not None else "",
         newer=wanted.link(start="after", at=_text(page.newer)) if page.newer is not None else "",
         is_masked=house.masks.concern(topic.name),
+        away=_away(wanted, topic, page),
     )
+
+
+def _away(wanted: Wanted, topic: Topic, page: Page[Any]) -> list[int]:
+    """Partitions that were asked for and have nobody to read them from."""
+    asked = wanted.partitions or {each.index for each in topic.partitions}
+    return sorted(asked - page.looked_at)
 
 
 async def _page(visit: Visit, wanted: Wanted) -> Page[Row]:
@@ -197,6 +204,7 @@ async def api_messages(visit: Visit) -> Response:
             "newer": wanted.link(start="after", at=_text(page.newer)) if page.newer is not None else None,
             "scanned": page.spent.rows,
             "is_cut": page.is_cut,
+            "away": _away(wanted, topic, page),
         }
         return json.dumps(body, default=str)
 

@@ -129,7 +129,7 @@
     told.chart = new uPlot({
       width: element.clientWidth - 12, height: 152, cursor: { points: { size: 7 } }, legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
-      axes: [{ ...axis, size: 30, space: 84, values: (_, ticks) => ticks.map((tick, place) => (place && ticks[1] - ticks[0] < 60 ? seconds : minutes).format(tick * 1000)) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(shortNumber) }],
+      axes: [{ ...axis, size: 30, space: 84, values: (_, ticks) => ticks.map((tick) => (ticks[1] - ticks[0] < 60 ? seconds : minutes).format(tick * 1000)) }, { ...axis, size: 52, values: (_, ticks) => ticks.map(shortNumber) }],
       series: [{ label: "at", value: (_, value) => seconds.format((value ?? told.data.times.at(-1)) * 1000) }, ...series.map((each, place) => ({
         label: each.label, stroke: colours[place % colours.length], width: 2, points: { show: false }, spanGaps: false,
         fill: series.length === 1 ? `${colours[0]}22` : undefined,
