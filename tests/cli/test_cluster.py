@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from moldau.cli.cluster_control import ask
 from tests.cli.running import Command
 from tests.cluster.workload import create_topic
@@ -140,7 +142,11 @@ def test_a_running_cluster_is_changed(tmp_path: Path) -> None:
         assert removed[-2] == "unregistered 2"
         assert [row["id"] for row in moldau.ok("broker", "list", "--json").json["brokers"]] == [1]
         assert len(read_all(servers, "t", 2)) == 50
-        moldau.ok("cluster", "stop", *at)
+        pids = [int(row["pid"]) for row in status_of(folder)]  # type: ignore[call-overload]  # they are online
+        assert moldau.ok("cluster", "stop", *at).out == "stopped\n"
+        for pid in pids:  # it may be started again at once
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
         assert process.wait(SECONDS) == 0
         assert [row["state"] for row in moldau.ok("cluster", "status", *at, "--json").json] == ["stopped"]
         assert "no `moldau cluster` runs" in moldau.refused(1, "cluster", "heal", *at)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 
 class Entry(NamedTuple):
@@ -137,10 +137,12 @@ def load(name: str, entry: Entry) -> Any:
 
 
 def speak_plainly(command: Any) -> None:
-    """In its help, a switch takes nothing, and a number is a NUMBER (not `<bool>`, `<int range>`)."""
+    """In its help, a switch takes nothing, a number is a NUMBER, a TOPIC... is no `<list[str]>`."""
     for each in getattr(command, "commands", {}).values():
         speak_plainly(each)
     for parameter in command.get_params(typer.Context(command, help_option_names=_HELP)):
+        if isinstance(parameter, TyperArgument):
+            _name_plainly(parameter)
         if not isinstance(parameter, TyperOption) or parameter.metavar is not None:
             continue
         if parameter.is_flag:
@@ -148,6 +150,17 @@ def speak_plainly(command: Any) -> None:
         else:
             described = getattr(parameter, "type_descriptor", None)  # older versions of Typer name types as we do
             parameter.metavar = _PLAIN.get(getattr(described, "annotation", None))
+
+
+def _name_plainly(argument: TyperArgument) -> None:
+    """`TOPIC...` if it must be there, `[TOPIC...]` if not, in the usage; its name says what it is, not a type."""
+    bare = (argument.metavar or (argument.name or "").upper()).removesuffix("...").strip("[]")
+    shown = bare if argument.nargs == 1 else f"{bare}..."
+    argument.metavar = shown
+    argument.get_usage_pieces = lambda ctx: [  # type: ignore[method-assign]
+        shown if argument.required else f"[{shown}]"
+    ]
+    argument.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
 
 
 app = typer.Typer(

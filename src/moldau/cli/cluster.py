@@ -197,12 +197,14 @@ def heal(data_dir: DataDir = folders.DEFAULT) -> None:
 
 @app.command()
 def stop(data_dir: DataDir = folders.DEFAULT) -> None:
-    """Stop the cluster, as Ctrl-C does where it runs."""
+    """Stop the cluster, as Ctrl-C does where it runs, and wait until all nodes have ended."""
     ask(data_dir, {"do": "stop"})
     deadline = time.monotonic() + _IN_SYNC_SECONDS
     while is_running(data_dir) and time.monotonic() < deadline:
         time.sleep(0.1)  # another process stops: it can only be looked at
-    typer.echo("stopping")
+    if is_running(data_dir):
+        fail(f"the cluster in {data_dir} is still stopping: moldau cluster status -d {data_dir}")
+    typer.echo("stopped")
 
 
 def _target(data_dir: Path) -> Target:

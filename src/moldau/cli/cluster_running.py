@@ -115,32 +115,43 @@ class Supervisor:
         stopping = asyncio.ensure_future(self.stopping.wait())
         statuses: list[int] = []
         try:
+            # Until the last node has ended: whoever asked to stop waits for that, and nobody starts it again before.
             async with cluster_control.serving(self._folder, self._handle):
-                for node in self.nodes.values():
-                    self._keep(node)
-                came_up = asyncio.ensure_future(self._all_ready())
-                await asyncio.wait([came_up, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if not self.stopping.is_set():
-                    if not came_up.result():
-                        typer.echo("moldau: not all nodes started; what they said is above", err=True)
+                try:
+                    if not await self._serve(stopping):
                         return 1
-                    self.is_up = True
-                    addresses = ",".join(node.address for _, node in sorted(self.nodes.items()) if node.address)
-                    typer.echo(f"ready {addresses}")
-                    sys.stdout.flush()
-                    beside = self._console_beside(addresses) if self.console is not None else None
-                    await stopping
-                    if beside is not None:
-                        await asyncio.to_thread(beside.stop)
-                came_up.cancel()
+                finally:
+                    self.stopping.set()
+                    for task in self._keeping.values():
+                        task.cancel()
+                    await asyncio.gather(*self._keeping.values(), return_exceptions=True)
+                    statuses = await asyncio.gather(*(node.stop() for node in self.nodes.values()))
         finally:
             stopping.cancel()
-            self.stopping.set()
-            for task in self._keeping.values():
-                task.cancel()
-            await asyncio.gather(stopping, *self._keeping.values(), return_exceptions=True)
-            statuses = await asyncio.gather(*(node.stop() for node in self.nodes.values()))
+            await asyncio.gather(stopping, return_exceptions=True)
         return 0 if all(status <= 0 for status in statuses) else 1
+
+    async def _serve(self, stopping: asyncio.Future[Any]) -> bool:
+        """Start all nodes and wait until asked to stop. False if one does not come up."""
+        for node in self.nodes.values():
+            self._keep(node)
+        came_up = asyncio.ensure_future(self._all_ready())
+        await asyncio.wait([came_up, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if self.stopping.is_set():
+            came_up.cancel()
+            return True
+        if not came_up.result():
+            typer.echo("moldau: not all nodes started; what they said is above", err=True)
+            return False
+        self.is_up = True
+        addresses = ",".join(node.address for _, node in sorted(self.nodes.items()) if node.address)
+        typer.echo(f"ready {addresses}")
+        sys.stdout.flush()
+        beside = self._console_beside(addresses) if self.console is not None else None
+        await stopping
+        if beside is not None:
+            await asyncio.to_thread(beside.stop)
+        return True
 
     def _console_beside(self, addresses: str) -> ConsoleBeside:
         from moldau.cli.console_beside import ConsoleBeside
@@ -207,6 +218,8 @@ class Supervisor:
         if what == "stop":
             self.stopping.set()
             return {}
+        if self.stopping.is_set():
+            return {"error": "the cluster is stopping"}
         if what == "add":
             return await self._add()
         node = self.nodes.get(int(request.get("node", 0)))
