@@ -43,6 +43,17 @@ def test_every_template_parses() -> None:
         environment.get_template(file.name)
 
 
+def test_enter_in_a_form_does_what_its_main_button_does() -> None:
+    """Browsers take the first button that submits: one that resets or removes must not be it."""
+    seen = 0
+    for file in (HERE / "templates").iterdir():
+        for form in re.findall(r"<form .*?</form>", file.read_text(), re.S):
+            buttons = [each for each in re.findall(r"<button[^>]*>", form) if 'type="button"' not in each]
+            seen += len(buttons) > 1
+            assert not buttons or " name=" not in buttons[0], f"{file.name}: {buttons[0]}"
+    assert seen == 2
+
+
 def test_templates_never_switch_escaping_off() -> None:
     for file in (HERE / "templates").iterdir():
         text = file.read_text()
