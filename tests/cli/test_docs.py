@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from moldau.testing import Broker
+from tests.cli.running import Command
+from tests.interop.apache_kafka import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -104,3 +106,21 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
     rooms = (ROOT / "src" / "moldau", ROOT / "src" / "moldau" / "broker", ROOT)
     assert len(named) > 60
     assert not [path for path in sorted(named) if not any((room / path).exists() for room in rooms)]
+
+
+def test_the_loggers_that_the_docs_name_are_there(moldau: Command) -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    (levels,) = re.findall(r"^moldau\.log\.levels=(.*)$", text, re.MULTILINE)
+    named = {f"moldau.{each.partition('=')[0]}" for each in levels.split(",")}
+    named |= set(re.findall(r"`(moldau\.broker\.\w+)` for one", text))
+    assert len(named) == 2
+    there = {row["setting"] for row in moldau.ok("config", "describe", "broker-logger", "1", "--json").json}
+    assert named <= there
+    for name in named:
+        moldau.ok("config", "set", "broker-logger", "1", f"{name}=INFO")
+
+
+def test_every_script_of_kafka_is_in_the_tables() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    scripts = [name for name in TOOLS if name.startswith("kafka-")]
+    assert [name for name in scripts if not re.search(rf"`{name}[` ]", text)] == []

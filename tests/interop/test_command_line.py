@@ -7,13 +7,14 @@ on the same broker too: names, times, ids, addresses, sizes on disk.
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.running import Command
-from tests.interop.apache_kafka import ApacheKafka
+from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, kafka_libs
 from tests.support.broker_process import BrokerProcess
 
 _NUMBERS = (
@@ -204,3 +205,37 @@ def test_files_of_apache_kafka_are_verified_and_dumped(apache_kafka: ApacheKafka
     assert " 0 problems" in moldau.ok("log", "verify", str(apache_kafka.log_dir)).err
     metadata = moldau.ok("log", "dump", str(apache_kafka.log_dir / "__cluster_metadata-0"), "--decode", "--json").lines
     assert any(json.loads(line)["key"] == "TopicRecord" for line in metadata)
+
+
+WITHOUT_A_SCRIPT = {
+    "ClientCompatibilityTest",
+    "LogCompactionTester",
+    "OAuthCompatibilityTool",
+    "TransactionalMessageCopier",
+}
+WITH_A_SCRIPT_NO_TEST_RUNS = {
+    "ConnectPluginPath": "connect-plugin-path",
+    "JmxTool": "kafka-jmx",
+    "ShareConsumerPerformance": "kafka-share-consumer-perf-test",
+    "VerifiableShareConsumer": "kafka-verifiable-share-consumer",
+}
+
+
+def test_the_tables_of_the_docs_know_every_tool_in_kafka_s_jar() -> None:
+    """Not a list from memory: classes with a `main` are what scripts start."""
+    with zipfile.ZipFile(kafka_libs() / f"kafka-tools-{KAFKA_VERSION}.jar") as jar:
+        found = {
+            name.removesuffix(".class").replace("/", ".")
+            for name in jar.namelist()
+            if name.endswith(".class")
+            and b"\x00\x04main" in (code := jar.read(name))
+            and b"([Ljava/lang/String;)V" in code
+        }
+    scripts = {name: script for script, name in TOOLS.items()}
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name in sorted(found):
+        short = name.rpartition(".")[2]
+        if short not in WITHOUT_A_SCRIPT:
+            script = scripts.get(name) or WITH_A_SCRIPT_NO_TEST_RUNS[short]
+            assert re.search(rf"`{script}[` ]", text), script
+    assert len(found) > 30
