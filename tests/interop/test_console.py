@@ -385,7 +385,10 @@ def test_plots_are_drawn_and_redrawn(stage: Stage) -> None:
 
 def test_a_broker_that_dies_while_one_looks(stage: Stage) -> None:
     """Last in this file: nothing is reloaded, the page says what happened, and again when the broker is back."""
-    address = {"bootstrap.servers": stage.cluster.bootstrap_servers, "log_level": 0}
+    address: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": stage.cluster.bootstrap_servers,
+        "log_level": 0,
+    }
     admin = AdminClient(address)
     admin.create_topics([NewTopic("alone", 3, 1)])["alone"].result(30)
     producer = Producer(address)
