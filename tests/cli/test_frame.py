@@ -227,3 +227,22 @@ def test_the_shell_completes_commands_options_and_topics(moldau: Command) -> Non
     assert completed("moldau topic desc") == {"describe"}
     assert "--exit-at-end" in completed("moldau consume --ex")
     assert completed("moldau topic describe completed-") == {topic}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("{} topic list >&-", 0, ""),
+        ("{} topic list <&- >/dev/null", 0, ""),
+        ("{} topic list --internal >/dev/full", 1, "moldau: the output cannot be written: No space left on device\n"),
+        ("set -o pipefail; {} --help | true", 141, ""),
+    ],
+)
+def test_output_that_goes_nowhere(moldau: Command, line: str, code: int, said: str) -> None:
+    moldau.ok("topic", "create", "--if-not-exists", "somewhere")
+    command = f"{sys.executable} -m moldau"
+    environment = {**os.environ, "MOLDAU_BOOTSTRAP_SERVER": moldau.bootstrap_servers}
+    done = subprocess.run(
+        ["bash", "-c", line.format(command)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (code, said)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DEBUG = "--debug"
 _INTERRUPTED = 130  # as shells report an end by Ctrl-C
+_NO_SPACE = 28  # ENOSPC; nothing is loaded for it
 _PIPE_CLOSED = 141  # and one by a pipe that nobody reads
 
 
@@ -26,6 +27,7 @@ def run(arguments: list[str]) -> int:
     """Do what the arguments say; the exit status."""
     import os
 
+    _open_what_is_closed()
     arguments, is_debug = _without_debug(arguments)
     sys.argv[1:] = arguments
     if is_debug:
@@ -39,6 +41,10 @@ def run(arguments: list[str]) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _leave_output()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # Rich's way to end
+            return _leave_output()
+        raise
     except Exception as error:
         if type(error).__name__ == "ReaderGone":
             return _leave_output()
@@ -46,13 +52,27 @@ def run(arguments: list[str]) -> int:
             raise
         from moldau.cli.harmless import harmless
 
-        if isinstance(error, OSError) and error.filename and error.strerror:
-            print(f"moldau: {harmless(str(error.filename))}: {error.strerror}", file=sys.stderr)
+        if isinstance(error, OSError) and error.strerror and (error.filename or error.errno == _NO_SPACE):
+            what = harmless(str(error.filename or "the output cannot be written"))
+            print(f"moldau: {what}: {error.strerror}", file=sys.stderr)
             return 1
         reason = harmless(str(error)) or "no reason given"
         print(f"moldau: {type(error).__name__}: {reason} ({_DEBUG} shows where)", file=sys.stderr)
         return 1
     return status
+
+
+def _open_what_is_closed() -> None:
+    """Who closes our output (`>&-`) wants none; without this, what is opened next would get its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            import os
+
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115  for good
 
 
 def _leave_output() -> int:
