@@ -56,7 +56,24 @@ SINKS = {
   - {name: database, from: numbers, database: "sqlite:///${folder}/out.db", table: numbers}
   - {name: upsert, from: counts, database: "sqlite:///${folder}/counts.db", table: counts, key: part, mode: update}
 """,
+    "shared": """
+  - {name: topic, from: numbers, topic: "${in}-out", key: id, delivery: exactly-once}
+  - {name: looked-up, from: named, topic: "${in}-named", key: id, delivery: exactly-once}
+  - {name: delta, from: named, delta: delta, partition_by: part, compact_every: 4}
+  - {name: iceberg, from: named, iceberg: a.numbers, warehouse: iceberg, partition_by: part, compact_every: 4}
+""",
 }
+# One read for all of these sinks, and a table that is kept beside it.
+SHARING = (
+    """
+share_reads: true
+""",
+    """
+  parts: {topic: "${in}-parts", as_table: true, parse: {format: json, schema: "part long, name string"}}
+steps:
+  - {name: named, from: numbers, join: parts, on: part, how: left}
+""",
+)
 
 
 class Run:
@@ -122,7 +139,7 @@ def status(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("kind", [pytest.param("tables", marks=pytest.mark.long), "topics"])
+@pytest.mark.parametrize("kind", [pytest.param("tables", marks=pytest.mark.long), "topics", "shared"])
 def test_counts_are_exact_however_often_the_driver_is_killed(moldau: BrokerProcess, tmp_path: Path, kind: str) -> None:
     bootstrap, topic, checkpoint = moldau.bootstrap_servers, f"survivor-{kind}", tmp_path / "checkpoint"
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
@@ -131,12 +148,19 @@ def test_counts_are_exact_however_often_the_driver_is_killed(moldau: BrokerProce
         if number % 200 == 0:
             producer.produce(topic, b"broken")
     assert producer.flush(60) == 0
-    (tmp_path / "survivor.yaml").write_text(PIPELINE + SINKS[kind])
+    file = PIPELINE + SINKS[kind]
+    if kind == "shared":
+        top, steps = SHARING
+        file = file.replace("\nsources:", top + "sources:").replace("\nsteps:\n", steps)
+        for part in range(GROUPS):
+            producer.produce(f"{topic}-parts", json.dumps({"part": part, "name": f"part {part}"}).encode(), str(part))
+        assert producer.flush(60) == 0
+    (tmp_path / "survivor.yaml").write_text(file)
     own = ["survivor.yaml"]
     for setting in (f"folder={tmp_path}", f"bootstrap={bootstrap}", f"in={topic}"):
         own += ["--set", setting]
     rng = random.Random()
-    queries = re.findall(r"name: (\w+)", SINKS[kind])
+    queries = ["shared-numbers"] if kind == "shared" else re.findall(r"name: (\w+)", SINKS[kind])
     for _ in range(2):
         kill_at_random(tmp_path, checkpoint, rng.choice(queries), rng.uniform(0, 4), *own)
     assert status(tmp_path, *own).startswith("survivor: ended without saying so (killed?)")
@@ -153,7 +177,12 @@ def test_counts_are_exact_however_often_the_driver_is_killed(moldau: BrokerProce
     assert status(tmp_path, *own).startswith("survivor: not running")
     with running(tmp_path, *own, "--once") as run:
         assert run.end(600) == 0, run.said()
-    check_topics(bootstrap, topic, tmp_path) if kind == "topics" else check_tables(tmp_path)
+    if kind == "topics":
+        check_topics(bootstrap, topic, tmp_path)
+    elif kind == "tables":
+        check_tables(tmp_path)
+    else:
+        check_shared(bootstrap, topic, tmp_path)
     assert [each.value() for each in read_all(bootstrap, f"{topic}-dlt")] == [b"broken"] * (RECORDS // 200)
 
 
@@ -186,6 +215,27 @@ def check_tables(folder: Path) -> None:
     with sqlite3.connect(folder / "counts.db") as connection:
         counts = dict(connection.execute("SELECT part, n FROM counts").fetchall())
     assert counts == dict.fromkeys(range(GROUPS), RECORDS // GROUPS)
+
+
+def check_shared(bootstrap: str, topic: str, folder: Path) -> None:
+    from deltalake import DeltaTable
+
+    from moldau.spark.pipelines.tables import iceberg_catalog
+
+    check_ids("topic", [json.loads(each.value() or b"")["id"] for each in read_all(bootstrap, f"{topic}-out")])
+    catalog = iceberg_catalog(str(folder / "iceberg"), {})
+    iceberg = catalog.load_table("a.numbers")
+    found = {
+        "looked up": [json.loads(each.value() or b"") for each in read_all(bootstrap, f"{topic}-named")],
+        "delta": DeltaTable(str(folder / "delta")).to_pyarrow_table().to_pylist(),
+        "iceberg": iceberg.scan().to_arrow().to_pylist(),
+    }
+    assert DeltaTable(str(folder / "delta")).metadata().partition_columns == ["part"]
+    assert [each.name for each in iceberg.spec().fields] == ["part"]
+    catalog.close()
+    for name, rows in found.items():
+        check_ids(name, [row["id"] for row in rows])
+        assert all(row["name"] == f"part {row['part']}" and row["part"] == row["id"] % GROUPS for row in rows), name
 
 
 def check_ids(name: str, found: list[int]) -> None:
