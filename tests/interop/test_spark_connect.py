@@ -105,10 +105,13 @@ sources:
     topic: ${in}
     records_per_batch: 100
     parse: {format: json, schema: "id long not null, part long not null"}
+  parts: {topic: "${in}-parts", as_table: true, parse: {format: json, schema: "part long, name string"}}
 steps:
+  - {name: named, from: numbers, join: parts, on: part, how: left}
   - {name: counts, group_by: part, aggregate: {n: count(*)}}
 sinks:
   - {name: topic, from: numbers, topic: "${in}-out", key: id}
+  - {name: looked-up, from: named, topic: "${in}-named", key: id, delivery: exactly-once}
   - {name: delta, from: numbers, delta: "${folder}/table"}
   - {name: iceberg, from: numbers, iceberg: a.numbers, warehouse: "${folder}/iceberg"}
   - {name: database, from: numbers, database: "sqlite:///${folder}/out.db", table: numbers}
@@ -122,6 +125,8 @@ def test_a_pipeline_is_exact_though_the_server_is_killed(
     """By the command line, on this side; the server dies amid its work, and is started again."""
     bootstrap, topic, checkpoint = moldau.bootstrap_servers, fresh("far"), tmp_path / "checkpoint"
     producer = Producer(quiet(bootstrap))
+    for part in range(GROUPS):
+        producer.produce(f"{topic}-parts", json.dumps({"part": part, "name": f"part {part}"}).encode(), str(part))
     for number in range(RECORDS):
         producer.produce(topic, json.dumps({"id": number, "part": number % GROUPS}).encode(), str(number))
         if number % 200 == 0:
@@ -159,6 +164,9 @@ def check(bootstrap: str, topic: str, folder: Path) -> None:
         found["database"] = [row[0] for row in connection.execute("SELECT id FROM numbers")]
     with sqlite3.connect(folder / "counts.db") as connection:
         counts = dict(connection.execute("SELECT part, n FROM counts").fetchall())
+    named = [json.loads(each.value() or b"") for each in read_all(bootstrap, f"{topic}-named")]
+    assert all(row["name"] == f"part {row['part']}" for row in named)
+    found["looked up"] = [row["id"] for row in named]
     for name, ids in found.items():
         assert sorted(ids) == list(range(RECORDS)), name
     assert counts == dict.fromkeys(range(GROUPS), RECORDS // GROUPS)
