@@ -1,5 +1,6 @@
 """What all commands have in common: options, contexts, errors, exit codes, output; nothing is loaded in vain."""
 
+import io
 import os
 import subprocess
 import sys
@@ -7,10 +8,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from moldau.cli import app as commands
 from moldau.cli.frame import Commands
-from moldau.cli.output import plain_table, size, unescape
+from moldau.cli.output import Output, plain_table, size, unescape
 from moldau.cli.places import parse_time
 from moldau.cli.target import librdkafka_settings
 from tests.cli.running import Command
@@ -246,3 +248,13 @@ def test_output_that_goes_nowhere(moldau: Command, line: str, code: int, said: s
         ["bash", "-c", line.format(command)], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_no_word_is_cut_in_a_table_that_fits_closely() -> None:
+    row = dict.fromkeys(
+        ("identity", "hostname", "port", "rack", "state", "controller", "leads", "replicas", "behind"), 1
+    )
+    page = io.StringIO()
+    Output(console=Console(file=page, force_terminal=True, color_system=None, width=70)).show([row])
+    assert "controller" in page.getvalue()
+    assert "identity" in page.getvalue()

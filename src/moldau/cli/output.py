@@ -108,7 +108,15 @@ class Output:
             table.add_column(name.replace("_", " "), justify=_side(rows, name), overflow="fold")
         for row in rows:
             table.add_row(*(_rich(name, value) for name, value in row.items()))
-        (self._console or Console()).print(table)
+        console = self._console or Console()
+        if _natural_width(rows) > console.width:
+            table.padding = (0, 0)  # rather close together than words in two halves
+        console.print(table)
+
+
+def _natural_width(rows: Sequence[Row]) -> int:
+    """Of a table with its padding, nothing folded."""
+    return sum(max(len(name), *(len(shown(row[name])) for row in rows)) + 3 for name in rows[0])
 
 
 _COLOURS = {
