@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer as Sender
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.toolkit import Producer, SetupError
-from moldau.toolkit.delays import DelayRelay, Delays
-from moldau.toolkit.delays.entry import DUE
+from moldau.toolkit.delays import DelayRelay, Delays, entry
+from moldau.toolkit.delays.entry import DUE, Delayed
 from moldau.toolkit.delays.topics import DelayTopics
 from moldau.toolkit.errors import ToolkitError
 from moldau.toolkit.letters import ID
@@ -143,6 +144,33 @@ def test_a_cancel_acknowledged_at_the_last_moment_is_honoured(setting: Setting) 
         armed.clear()
     assert relay.counts().delivered == 0
     assert values(setting.bootstrap, setting.out) == []
+
+
+def test_a_cancel_of_the_same_transaction_is_honoured_though_another_transaction_hides_it(setting: Setting) -> None:
+    """The message is overdue when it becomes visible; its cancel is committed with it, but lies behind what somebody
+    else has not ended yet, and nobody who reads committed records sees that far."""
+    relay = setting.relay()
+    wait_until(lambda: relay.is_ready and relay.owned == [0, 1])
+    one, two = (
+        Sender({"bootstrap.servers": setting.bootstrap, "transactional.id": f"{setting.out}-{n}"}) for n in "12"
+    )
+
+    def command(sender: Sender, id_: str, text: str | None, due_ms: int = 0) -> None:
+        value = None if text is None else entry.encode(Delayed(due_ms, setting.out, None, text.encode(), []))
+        sender.produce(setting.topic, value, id_, partition=0)
+        sender.flush(20)
+
+    for sender in (one, two):
+        sender.init_transactions(20)
+        sender.begin_transaction()
+    command(one, "a", "never")
+    command(two, "b", "later", wall_ms() + 1_000)
+    command(one, "a", None)
+    one.commit_transaction(20)
+    wait_until(lambda: relay.health()["pending"] == 1)
+    two.commit_transaction(20)
+    wait_until(lambda: relay.counts().delivered)
+    assert values(setting.bootstrap, setting.out) == ["later"]
 
 
 def test_a_cancel_that_comes_when_the_message_is_due_already_harms_nobody(setting: Setting) -> None:

@@ -6,7 +6,8 @@ delivered and no longer pending, and the position in the commands moves on. A tr
 undone; one whose end is unknown makes the worker begin again, from the topics.
 
 Invariants: only the last one to begin with the partition's transactional id can commit, so no message is delivered by
-two. Before something is delivered, every command that was acknowledged before it was due has been read.
+two. Before something is delivered, every command that was acknowledged before it was due has been read, and every
+command of the transaction that asked for it: transactions that were open then are waited for.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _MISSING_S = 10.0  # so long one that was not there is not looked for again
 REST_S = 0.1  # so long it sleeps at most: for stops, and clocks that are set
 _AGAIN_S = 0.5
 _SOON_S = 0.001
+_SIGHT_S = 0.01
+_PATIENCE_S = 5.0  # so long an open transaction is waited for without a word
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
@@ -57,8 +60,8 @@ At = Callable[[str], None]
 
 
 Watermarks = Callable[[int], tuple[int, int]]
-"""Where the commands of a partition begin and end now. Not asked through a consumer that reads: brokers answer a
-connection's requests in order, and a fetch is answered when something comes."""
+"""Where the commands of a partition begin and end now, those of open transactions included. Not asked through a
+consumer that reads: brokers answer a connection's requests in order, and a fetch is answered when something comes."""
 
 
 class TakenOver(ToolkitError):
@@ -123,6 +126,7 @@ class PartitionWorker:
         self._consumer: Consumer
         self._position = 0
         self._end = 0  # the commands were read to here, control records included
+        self._is_at_end = False  # of what may be read: an open transaction may hide more
         self._is_careful = False  # after a failure: see which message it was
         self._undeliverable: dict[bytes, KafkaError] = {}
         self._suspects: set[bytes] = set()
@@ -254,6 +258,7 @@ class PartitionWorker:
             )
             position = low
         self._position = self._end = position
+        self._is_at_end = False
         self._consumer.assign([TopicPartition(self._topics.commands, self.index, position)])
 
     # Working.
@@ -267,10 +272,9 @@ class PartitionWorker:
         due_ms = self._shard.next_due_ms()
         known_ms = 0
         if (due_ms is not None and due_ms <= now_ms) or question != self._answered:
-            known_ms = now_ms
-            commands += self._read_to_end(BATCH - len(commands))
-            if len(commands) >= BATCH:
-                known_ms = 0  # there are more: they come first
+            more, is_all = self._read_to_end(BATCH - len(commands))
+            commands += more
+            known_ms = now_ms if is_all else 0  # those that are left come first
         step = self._shard.plan(commands, known_ms, FIRED_MAX)
         if commands or step.deliveries:
             self._carry_out(step, now_ms)
@@ -294,28 +298,43 @@ class PartitionWorker:
             messages = [] if first is None else [first, *self._consumer.consume(BATCH - 1, 0)]
         return [command for message in messages if (command := self._taken(message)) is not None]
 
-    def _read_to_end(self, room: int) -> list[Command]:
-        """Every command that is acknowledged now, or as many as there is room for."""
+    def _read_to_end(self, room: int) -> tuple[list[Command], bool]:
+        """The commands that are there now, or as many as there is room for; and whether that is all of them. Those of
+        open transactions are waited for, whatever is behind them is hidden: it may cancel what is due."""
         _, high = self._watermarks(self.index)
         found: list[Command] = []
-        deadline = time.monotonic() + _CALL_S
-        while self._end < high and len(found) < room:
+        began = heard = time.monotonic()
+        is_patient = True
+        while self._end < high and len(found) < room and not self._is_stopping.is_set():
             messages = self._consumer.consume(room - len(found), 0)
-            if not messages and (first := self._consumer.poll(_SOON_S)) is not None:
+            if not messages and (first := self._consumer.poll(_SIGHT_S if self._is_at_end else _SOON_S)) is not None:
                 messages = [first]
             found += [command for each in messages if (command := self._taken(each)) is not None]
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if messages or self._is_at_end:
+                heard = now
+            elif now - heard > _CALL_S:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the commands cannot be read to their end"))
-        return found
+            if is_patient and now - began > _PATIENCE_S:
+                is_patient = False
+                log.warning(
+                    "delays, partition %d: what is due waits for a transaction that is open, at offset %d of %s",
+                    self.index,
+                    self._end,
+                    self._topics.commands,
+                )
+        return found, self._end >= high
 
     def _taken(self, message: Message) -> Command | None:
         error = message.error()
         offset = message.offset() or 0
         if error is None:
             self._end = offset + 1
+            self._is_at_end = False
             return message.key() or b"", message.value()
         if _is_end(error):
             self._end = max(self._end, offset)
+            self._is_at_end = True
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaException(error)
         return None

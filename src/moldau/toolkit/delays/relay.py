@@ -157,7 +157,7 @@ class DelayRelay:
 
     def _serve(self) -> None:
         self._asker = Consumer(
-            {"log_level": 0, **self._config, "group.id": self.topics.group, "isolation.level": "read_committed"}
+            {"log_level": 0, **self._config, "group.id": self.topics.group, "isolation.level": "read_uncommitted"}
         )
         consumer = Consumer(
             {

@@ -114,7 +114,8 @@ class Shard:
         """A step for these commands and what is due; changes nothing here.
 
         `fire_until_ms` is a time before which every command given so far, these included, was sent: a message that was
-        cancelled before it was due is not delivered. At most `limit` due messages are (and what comes due already).
+        cancelled before it was due is not delivered. At most `limit` due messages are. Commands only change what is
+        pending: what they made due already goes with the next step, when everything that was sent with them is known.
         """
         step = Step()
         touched: set[bytes] = set()
@@ -125,16 +126,13 @@ class Shard:
                 self._write(step, id_, None)
                 continue
             try:
-                delayed = entry.decode(data)
+                entry.decode(data)
             except Undecodable:
                 step.refused += 1
                 continue
             touched.add(id_)
             step.scheduled += 1
-            if delayed.due_ms <= fire_until_ms:
-                self._write(step, id_, _deliver(step, id_, delayed, fire_until_ms))
-            else:
-                step.writes[id_] = data
+            step.writes[id_] = data
         for id_ in self._due:
             if len(step.deliveries) >= limit:
                 break
