@@ -1,13 +1,19 @@
 """What is common to all commands and needs care: an outage, an error nobody foresaw, Ctrl-C, addresses."""
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from moldau import cli
+from moldau.cli import outage
+from moldau.cli.consume import Start
 from moldau.cli.outage import Outage
 from moldau.cli.target import addresses
+from moldau.testing import Broker
+from tests.cli.running import Command
 
 
 def test_an_address_without_a_port_gets_kafkas() -> None:
@@ -16,13 +22,13 @@ def test_an_address_without_a_port_gets_kafkas() -> None:
 
 
 def test_an_outage_is_told_once_and_so_is_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    outage = Outage("there:9092")
+    trouble = Outage("there:9092")
     down = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     for each in (KafkaError(KafkaError._TRANSPORT), down, down):
-        outage.on_error(each)
+        trouble.on_error(each)
     assert capsys.readouterr().err == "moldau: no broker answers at there:9092 any more; trying again\n"
-    outage.is_over()
-    outage.is_over()
+    trouble.is_over()
+    trouble.is_over()
     assert capsys.readouterr().err == "moldau: there:9092 answers again\n"
 
 
@@ -51,3 +57,30 @@ def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
+
+
+def test_a_broker_that_hangs_is_told_before_a_minute_has_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(outage, "SILENCE_MS", 2_000)
+    with Broker(topics=["t"]) as broker:
+        told: list[str] = []
+
+        def hear(words: str) -> None:
+            told.append(words)
+            broker.faults.resume()
+
+        def assign_and_hang(*given: Any) -> Any:
+            ends = assign(*given)
+            broker.faults.pause()
+            return ends
+
+        broker.produce("t", [b"one"])
+        assign = Start.assign
+        monkeypatch.setattr(Start, "assign", assign_and_hang)
+        monkeypatch.setattr(outage, "tell", hear)
+        assert Command(broker.bootstrap_servers, str(tmp_path)).ok("consume", "t", "-a", "-n", "1").out == "one\n"
+    assert told == [
+        f"no broker answers at {broker.bootstrap_servers} any more; trying again",
+        f"{broker.bootstrap_servers} answers again",
+    ]

@@ -1,6 +1,7 @@
 """`broker`, `quorum`, `reassign`, `txn`, `health`, `doctor`, `top`, `bench` on a cluster of three nodes."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -228,3 +229,18 @@ def test_percentiles_and_bars() -> None:
         "p50": 1.0, "p90": 1.0, "p95": 1.0, "p99": 9.0, "p999": 9.0, "max": 9.0,
     }  # fmt: skip
     assert [line.split()[3] for line in histogram([0.9] * 3 + [1.5])] == ["3", "1"]
+
+
+def test_health_waits_for_no_node_that_hangs(cluster: Cluster, moldau: Command, topic: str) -> None:
+    hanging = cluster.controller_id()
+    assert hanging is not None
+    with cluster.faults[hanging].paused():
+        began = time.monotonic()
+        ended = moldau("health", "--json")
+        took = time.monotonic() - began
+    assert ended.code == 6, ended
+    found = next(each for each in ended.json["checks"] if each["check"] == "brokers")
+    assert found["result"] == "failed"
+    assert found["found"].endswith(f": {hanging}")
+    assert took < 15, "not the half minute that a request may take"
+    assert moldau.ok("health", "--wait", "30", "--json").json["healthy"]

@@ -145,7 +145,7 @@ def consume(
     )
     wanted = parse_filters(where or ())
     outage = Outage(target.bootstrap_servers)
-    settings: dict[str, Any] = {"enable.partition.eof": True, "error_cb": outage.on_error}
+    settings: dict[str, Any] = {"enable.partition.eof": True, **outage.settings(target.settings)}
     settings |= {"isolation.level": isolation, "auto.offset.reset": "earliest" if from_beginning else "latest"}
     if end.at_end or last is not None or until is not None:
         settings["fetch.wait.max.ms"] = 10  # that there is no more is told when a fetch comes back empty

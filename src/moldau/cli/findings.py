@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Result = Literal["ok", "warning", "failed"]
 _NAMED_MAX = 5
 _FULL_PERCENT = 90
+_ANSWER_SECONDS = 1.5  # a node that died a moment ago is still listed: not waited for until it is not
 
 
 class Finding(NamedTuple):
@@ -34,16 +35,20 @@ def cluster_findings(admin: Admin) -> Iterator[Finding]:
     cluster = admin.ask(DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse)
     fenced = [str(each.broker_id) for each in cluster.brokers if each.is_fenced]
     alive = len(cluster.brokers) - len(fenced)
+    topics = list(admin.metadata().topics)
+    silent = admin.silent(_ANSWER_SECONDS)
     if fenced:
         yield Finding("brokers", "failed", f"{alive} online, away: {_some(fenced)}", "start them again")
-    else:
+    if silent:
+        found = f"no answer within {_ANSWER_SECONDS:g} s: {_some([str(each) for each in silent])}"
+        yield Finding("brokers", "failed", found, "see whether they run, and whether you reach their addresses")
+    if not fenced and not silent:
         yield Finding("brokers", "ok", f"{alive} online")
-    topics = list(admin.metadata().topics)
     yield _partitions_without_leader(topics)
     yield _behind(topics)
     yield _below_min_isr(admin, topics)
     yield from _quorum(admin)
-    yield from _disks(admin)
+    yield from _disks(admin, silent)
 
 
 def _partitions_without_leader(topics: list[Any]) -> Finding:
@@ -97,10 +102,15 @@ def topic_settings(admin: Admin, names: list[str], key: str) -> dict[str, str]:
 
 def _quorum(admin: Admin) -> Iterator[Finding]:
     from moldau.cli.quorum import describe_quorum
-    from moldau.client.connection import BrokerError
+    from moldau.client.connection import BrokerError, Disconnected
 
     try:
-        quorum, _ = describe_quorum(admin)
+        with admin.hasty(_ANSWER_SECONDS) as hasty:  # brokers hand this on to a leader who may be gone
+            quorum, _ = describe_quorum(hasty)
+    except Disconnected:
+        advice = "a new leader is elected within seconds if a majority of the controllers runs: look again"
+        yield Finding("quorum", "failed", f"its leader does not answer within {_ANSWER_SECONDS:g} s", advice)
+        return
     except BrokerError as error:
         yield Finding("quorum", "failed", str(error), "a majority of the controllers must run")
         return
@@ -122,10 +132,10 @@ def _leader_time(quorum: Any) -> int:
     return max((each.last_caught_up_timestamp for each in quorum.current_voters), default=0)
 
 
-def _disks(admin: Admin) -> Iterator[Finding]:
+def _disks(admin: Admin, silent: list[int]) -> Iterator[Finding]:
     from moldau.cli.log_dirs import describe_dirs
 
-    dirs = describe_dirs(admin)
+    dirs = describe_dirs(admin, without=silent)
     away = [f"{each.log_dir} of broker {each.broker}" for each in dirs if each.error_code]
     if away:
         yield Finding("disks", "failed", f"offline: {_some(away)}", "see the broker's log; mount it and restart")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from moldau.client.admin import Admin
@@ -28,11 +29,13 @@ class Dir(NamedTuple):
     replicas: list[Replica]
 
 
-def describe_dirs(admin: Admin) -> list[Dir]:
-    """Every log dir of every broker that is there."""
+def describe_dirs(admin: Admin, without: Container[int] = ()) -> list[Dir]:
+    """Every log dir of every broker that is there, `without` some."""
     admin.metadata([])
     found = []
     for broker in sorted(admin.brokers):
+        if broker in without:
+            continue
         answer = admin.ask_broker(broker, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         if answer.error_code:
             raise BrokerError(answer.error_code, f"log dirs of broker {broker}")

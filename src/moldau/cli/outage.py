@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from moldau.cli.failure import tell
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+
+SILENCE_MS = 10_000
+"""A broker that hangs keeps its connections: after so long without an answer it counts as away, not after a minute."""
 
 
 class Outage:
@@ -16,6 +21,11 @@ class Outage:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._is_on = False
+
+    def settings(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """What librdkafka has to know, unless somebody said it."""
+        is_said = "request.timeout.ms" in given or "socket.timeout.ms" in given
+        return {"error_cb": self.on_error} | ({} if is_said else {"socket.timeout.ms": SILENCE_MS})
 
     def on_error(self, error: KafkaError) -> None:
         if error.code() == error._ALL_BROKERS_DOWN and not self._is_on:

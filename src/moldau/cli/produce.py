@@ -137,7 +137,7 @@ def produce(
     settings: dict[str, Any] = {"acks": acks, "compression.type": compression, "linger.ms": 5}
     # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
     settings |= {"topic.metadata.propagation.max.ms": 5_000, "message.timeout.ms": 15_000}
-    settings |= {"enable.idempotence": acks in ("all", "-1"), "error_cb": outage.on_error}
+    settings |= {"enable.idempotence": acks in ("all", "-1"), **outage.settings(target.settings)}
     if transactional_id is not None:
         settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
     producer = target.producer(**{name: value for name, value in settings.items() if name not in target.settings})

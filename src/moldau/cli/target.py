@@ -27,6 +27,7 @@ DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 15.0
 _CONNECT_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0  # to the first question; -X request.timeout.ms=… waits longer
+_GLANCE_SECONDS = 1.5  # at each of several addresses, to begin with
 _DEFAULT_PORT = 9092
 _ENVIRONMENT = "MOLDAU_X_"
 _SERVERS = "bootstrap.servers"
@@ -61,6 +62,7 @@ class Target:
         self.settings = dict(settings)
         self.bootstrap_servers = self.settings[_SERVERS]
         self._was_reached = False
+        self._answered: tuple[str, int] | None = None
 
     def reach(self) -> None:
         """Make sure that a broker answers and lets us in; a client would try for a long time and not say why not."""
@@ -71,28 +73,36 @@ class Target:
         from moldau.client.settings import parse_client_settings
 
         failure = "no address was given"
-        try:
-            quick = self.settings | {
-                "socket.connection.setup.timeout.ms": str(int(_CONNECT_SECONDS * 1000)),
-                "request.timeout.ms": self.settings.get("request.timeout.ms", str(int(_ANSWER_SECONDS * 1000))),
-                _SERVERS: ",".join(f"[{host}]:{port}" for host, port in addresses(self.bootstrap_servers)),
-            }
-            parsed = parse_client_settings(quick)
-        except SettingError as error:
-            if error.name != "sasl.mechanism":
-                misused(str(error))
-            self._was_reached = any(_listens(*each) for each in addresses(self.bootstrap_servers))
-            if not self._was_reached:  # librdkafka knows more ways to log in than we do
-                fail(*no_broker(self.bootstrap_servers))
-            return
-        for host, port in parsed.bootstrap_servers:
+        known = addresses(self.bootstrap_servers)
+        # One of several that hangs holds nobody up for long; if none is quick, all are given time.
+        for patience in (_GLANCE_SECONDS, _ANSWER_SECONDS) if len(known) > 1 else (_ANSWER_SECONDS,):
             try:
-                Connection(host, port, parsed).close()
-            except Disconnected as error:
-                failure = _reason(error)
-            else:
-                self._was_reached = True
+                quick = self.settings | {
+                    "socket.connection.setup.timeout.ms": str(int(min(patience, _CONNECT_SECONDS) * 1000)),
+                    "request.timeout.ms": self.settings.get("request.timeout.ms", str(int(patience * 1000))),
+                    _SERVERS: ",".join(f"[{host}]:{port}" for host, port in known),
+                }
+                parsed = parse_client_settings(quick)
+            except SettingError as error:
+                if error.name != "sasl.mechanism":
+                    misused(str(error))
+                self._was_reached = any(_listens(*each) for each in known)
+                if not self._was_reached:  # librdkafka knows more ways to log in than we do
+                    fail(*no_broker(self.bootstrap_servers))
                 return
+            was_slow = False
+            for host, port in parsed.bootstrap_servers:
+                try:
+                    Connection(host, port, parsed).close()
+                except Disconnected as error:
+                    failure = _reason(error)
+                    was_slow |= isinstance(error.__cause__, TimeoutError)
+                else:
+                    self._was_reached = True
+                    self._answered = (host, port)
+                    return
+            if not was_slow:
+                break
         if not failure:
             advice = "does it want TLS or a login, or none? See security.protocol"
             fail(f"{self.bootstrap_servers} closes the connection: {advice}", ExitCode.UNREACHABLE)
@@ -129,7 +139,9 @@ class Target:
         from moldau.client.settings import parse_client_settings
 
         self.reach()
-        servers = ",".join(f"[{host}]:{port}" for host, port in addresses(self.bootstrap_servers))
+        # Whoever answered is asked first, not one that let us wait.
+        known = sorted(addresses(self.bootstrap_servers), key=lambda each: each != self._answered)
+        servers = ",".join(f"[{host}]:{port}" for host, port in known)
         return Admin(parse_client_settings(self.settings | {_SERVERS: servers}))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self, TypeVar
 
 from moldau.client.connection import BrokerError, ClientError, Connection, Disconnected
@@ -25,6 +27,7 @@ GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 _COORDINATOR_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 _COORDINATOR_BY_KEY = 3  # version 4 asks for several at once
+_ASKED_AT_ONCE_MAX = 16
 
 
 class UnknownBroker(ClientError):
@@ -69,6 +72,25 @@ class Admin:
         self.brokers = {each.node_id: (each.host, each.port) for each in found.brokers}
         return found
 
+    def hasty(self, seconds: float) -> Admin:
+        """Another one that waits no longer than this for anything."""
+        return Admin(_hasty(self._settings, seconds))
+
+    def silent(self, seconds: float) -> list[int]:
+        """The brokers of the last metadata that do not answer their first question in that time, asked side by side."""
+        hasty = _hasty(self._settings, seconds)
+
+        def is_silent(address: tuple[str, int]) -> bool:
+            try:
+                Connection(*address, hasty).close()
+            except Disconnected:
+                return True
+            return False
+
+        with ThreadPoolExecutor(_ASKED_AT_ONCE_MAX) as pool:
+            found = dict(zip(self.brokers, pool.map(is_silent, self.brokers.values()), strict=True))
+        return sorted(broker for broker, is_one in found.items() if is_one)
+
     def _broker(self, broker_id: int) -> Connection:
         if broker_id not in self.brokers:
             self.metadata([])
@@ -106,3 +128,7 @@ class Admin:
         if connection is None:
             connection = self._connections[address] = Connection(*address, self._settings)
         return connection
+
+
+def _hasty(settings: ClientSettings, seconds: float) -> ClientSettings:
+    return replace(settings, connect_timeout_s=seconds, request_timeout_s=seconds)
