@@ -42,7 +42,6 @@ class Command:
     def __call__(self, *arguments: str, stdin: str | bytes = b"", **environment: str) -> Ended:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         with _streams(given) as (out, err), patch.dict(os.environ, {**self._environment, **environment}):
-            os.environ.pop("MOLDAU_DEBUG", None)
             with patch.object(sys, "argv", ["moldau", *arguments]):
                 code = cli.run(list(arguments))
             sys.stdout.flush()

@@ -1,5 +1,6 @@
 """What is common to all commands and needs care: an outage, an error nobody foresaw, Ctrl-C, addresses."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def test_what_nobody_foresaw_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(RuntimeError):
         cli.main()
     assert sys.argv == ["moldau", "topic", "list"]
+    assert "MOLDAU_DEBUG" not in os.environ, "whatever this process runs next was not asked to be so talkative"
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

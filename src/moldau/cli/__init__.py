@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DEBUG = "--debug"
+_DEBUG_VARIABLE = "MOLDAU_DEBUG"
 _INTERRUPTED = 130  # as shells report an end by Ctrl-C
 _NO_SPACE = 28  # ENOSPC; nothing is loaded for it
 _PIPE_CLOSED = 141  # and one by a pipe that nobody reads
@@ -30,8 +31,18 @@ def run(arguments: list[str]) -> int:
     _open_what_is_closed()
     arguments, is_debug = _without_debug(arguments)
     sys.argv[1:] = arguments
-    if is_debug:
-        os.environ["MOLDAU_DEBUG"] = "1"
+    if not is_debug:
+        return _done(arguments, is_debug=bool(os.environ.get(_DEBUG_VARIABLE)))
+    before = os.environ.get(_DEBUG_VARIABLE)
+    os.environ[_DEBUG_VARIABLE] = "1"
+    try:
+        return _done(arguments, is_debug=True)
+    finally:  # for who runs commands in a process that goes on
+        if before is None:
+            del os.environ[_DEBUG_VARIABLE]
+
+
+def _done(arguments: list[str], *, is_debug: bool) -> int:
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -48,7 +59,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if type(error).__name__ == "ReaderGone":
             return _leave_output()
-        if is_debug or os.environ.get("MOLDAU_DEBUG"):
+        if is_debug:
             raise
         from moldau.cli.harmless import harmless
 
