@@ -21,7 +21,7 @@ from moldau.console.visit import Door, Visit
 
 
 def create_app(settings: ConsoleSettings) -> Starlette:
-    """Raises ConsoleError, UsersFileError, SettingError or ValueError for settings that cannot be used."""
+    """Raises UsersFileError, SettingError or ValueError for settings that cannot be used."""
     house = House(settings, Views())
 
     @contextlib.asynccontextmanager

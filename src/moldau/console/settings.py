@@ -11,10 +11,6 @@ from moldau.console.gate.roles import Role
 from moldau.console.messages.masking import MaskRule
 
 
-class ConsoleError(ValueError):
-    """A setting cannot be used; says what to write."""
-
-
 @dataclass(slots=True, frozen=True)
 class ConsoleSettings:
     kafka: Mapping[str, str]  # Kafka's settings for clients, bootstrap.servers among them

@@ -195,14 +195,14 @@ class ColumnSender:
         if numbers is None:
             return False
         for turn in self._rounds(keys, values, numbers):
-            self._settle()
+            self._await_acknowledgements()
             self._post(turn)
         self.rows += batch.num_rows
         return True
 
     def finish(self) -> None:
         """Wait until everything is acknowledged."""
-        self._settle()
+        self._await_acknowledgements()
 
     # ---- rows into batches ------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class ColumnSender:
         return found
 
     def _post(self, chunks: list[_Chunk]) -> None:
-        """Send each to its leader, and wait for nobody. What cannot be sent is found out by `_settle`."""
+        """Send each to its leader, and wait for nobody. `_await_acknowledgements` finds what could not be sent."""
         by_leader: dict[Address | None, list[_Chunk]] = {}
         for chunk in chunks:
             by_leader.setdefault(self._topics.address((self._topic, chunk.partition)), []).append(chunk)
@@ -317,7 +317,7 @@ class ColumnSender:
         if connection is not None:
             connection.close()
 
-    def _settle(self) -> None:
+    def _await_acknowledgements(self) -> None:
         """Until everything under way is acknowledged: what failed and may succeed later is sent again."""
         waiting: Waiting | None = None
         tries = 0
@@ -383,7 +383,7 @@ class ColumnSender:
             keys = None if chunk.keys is None else chunk.keys.slice(start, end - start)
             values = chunk.values.slice(start, end - start)
             self._post([self._chunk(chunk.partition, keys, values, (chunk.sequence + start) & MAX_SEQUENCE)])
-            self._settle()
+            self._await_acknowledgements()
 
 
 def _named(connection: Connection) -> tuple[int, int]:
