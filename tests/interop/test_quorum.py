@@ -230,3 +230,23 @@ def test_their_tool_adds_and_removes_our_voters(tmp_path: Path) -> None:
         assert [voter.key.id for voter in quorum.voters] == [1]
 
     asyncio.run(asyncio.wait_for(with_nodes(scenario), 200))
+
+
+def test_a_node_that_founded_its_quorum_alone_moves_to_us_and_back(tmp_path: Path) -> None:
+    """As docs/operations.md says: the same settings on the same folder, and each reads what the other led."""
+    with ApacheKafka(log_dir=tmp_path / "data") as kafka:
+        run_tool("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--create", "--topic", "theirs")
+        kafka.stop()
+
+        async def with_us() -> None:
+            node = Node(load_broker_config(kafka.properties()))
+            await node.start()
+            try:
+                assert node.broker.metadata_log.is_leader
+            finally:
+                await node.stop()
+
+        asyncio.run(asyncio.wait_for(with_us(), 60))
+        kafka.start()
+        listed = run_tool("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--list").stdout
+        assert listed.split() == ["theirs"]

@@ -10,6 +10,7 @@ from moldau.wire import encode
 from moldau.wire import messages as m
 
 ControlRecords = list[tuple[ControlType, bytes]]
+_LEADER_CHANGE_VERSION = 0
 
 
 def voter_records(voters: VoterSet, kraft_version: int | None) -> ControlRecords:
@@ -20,17 +21,18 @@ def voter_records(voters: VoterSet, kraft_version: int | None) -> ControlRecords
 
 def leader_change_records(leader: ReplicaKey, change: AppendLeaderChange, history: VoterHistory) -> ControlRecords:
     """The first ones of a leader's epoch."""
-    version = 1 if history.kraft_version > 0 else 0
+    # Version 1 has the voters' directories, but Apache Kafka (4.3) writes version 0 at every kraft.version and reads
+    # nothing else: a node of it does not start on a log with a version 1.
     message = m.LeaderChangeMessage(
-        version=version,
+        version=_LEADER_CHANGE_VERSION,
         leader_id=leader.id,
-        voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in change.voters],
-        granting_voters=[m.LeaderChangeMessage.Voter(each.id, each.directory_id) for each in change.granting],
+        voters=[m.LeaderChangeMessage.Voter(each.id) for each in change.voters],
+        granting_voters=[m.LeaderChangeMessage.Voter(each.id) for each in change.granting],
     )
-    records: ControlRecords = [(ControlType.LEADER_CHANGE, encode(message, version))]
-    if version > 0 and history.latest_offset < 0:
+    records: ControlRecords = [(ControlType.LEADER_CHANGE, encode(message, _LEADER_CHANGE_VERSION))]
+    if history.kraft_version > 0 and history.latest_offset < 0:
         # The voters are known from the snapshot the quorum was founded with, which only its founders have.
-        records += voter_records(history.latest, version)
+        records += voter_records(history.latest, 1)
     return records
 
 
