@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.completing import complete_groups
-from moldau.cli.failure import ExitCode, explain_code, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.places import Place, offsets_at
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -275,7 +275,7 @@ def reset(
         tell("nothing was changed: add --execute to do it" + ("" if plan is None else f"; the plan is in {plan}"))
         return
     apply(target, admin, group, wanted)
-    tell(f"{len(wanted)} offsets of {group} were set")
+    tell(f"set {counted(len(wanted), 'offset')} of {group}")
 
 
 @app.command()
