@@ -33,6 +33,11 @@ def test_an_outage_is_told_once_and_so_is_its_end(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "moldau: there:9092 answers again\n"
 
 
+def test_a_request_that_times_out_is_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+    Outage("there:9092").on_error(KafkaError(KafkaError._TIMED_OUT))
+    assert capsys.readouterr().err == "moldau: no broker answers at there:9092 any more; trying again\n"
+
+
 def test_what_nobody_foresaw_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fall(arguments: list[str]) -> None:
         raise RuntimeError("out of ink")

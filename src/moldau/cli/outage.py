@@ -28,7 +28,8 @@ class Outage:
         return {"error_cb": self.on_error} | ({} if is_said else {"socket.timeout.ms": SILENCE_MS})
 
     def on_error(self, error: KafkaError) -> None:
-        if error.code() == error._ALL_BROKERS_DOWN and not self._is_on:
+        # One that hangs times out, long before it counts as down: its connections can still be made.
+        if error.code() in (error._ALL_BROKERS_DOWN, error._TIMED_OUT) and not self._is_on:
             self._is_on = True
             tell(f"no broker answers at {self._bootstrap_servers} any more; trying again")
 
