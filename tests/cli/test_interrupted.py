@@ -39,7 +39,7 @@ def test_javas_start_ends_with_us(tmp_path: Path) -> None:
         )
         end = time.monotonic() + SECONDS
         while not started.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
+            time.sleep(0.02)  # a process that starts another tells nobody
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=SECONDS)
         assert process.returncode == 130
