@@ -5,9 +5,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from moldau.records.murmur2 import murmur2
 from moldau.spark import column_sender, sink
 from moldau.spark.sink_options import sink_options
-from moldau.toolkit.partitioners import murmur2
 from tests.interop.apache_kafka import ApacheKafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients import create_topic, read_all

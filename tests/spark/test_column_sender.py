@@ -10,13 +10,13 @@ import pytest
 from moldau.client.connection import Connection, Disconnected
 from moldau.records import Codec
 from moldau.records.batch import check_crc, read_header
+from moldau.records.murmur2 import murmur2 as murmur2_of_one
 from moldau.records.reader import iter_records
 from moldau.spark import column_sender, sink
 from moldau.spark.column_sender import ColumnSender
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.record_columns import batch_parts, murmur2, record_bytes
 from moldau.spark.sink_options import sink_options
-from moldau.toolkit.partitioners import murmur2 as murmur2_of_one
 from moldau.wire.messages import ProduceRequest
 from tests.support.clients import create_topic, fresh, read_all
 

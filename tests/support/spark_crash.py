@@ -34,12 +34,12 @@ from moldau.spark.stream_source import StreamReader
 
 # Where a task can die: module and attribute of the sink, and whether before or after it ran.
 TASK_STEPS = {
-    "before fencing": ("transactions", "make_producer", "before"),
+    "before fencing": ("transactions", "TaskTransaction.open", "before"),
     "after fencing": ("transactions", "read_marker", "before"),
     "after reading the marker": ("transactions", "read_marker", "after"),
     "after begin": ("transactions", "TaskTransaction.begin", "after"),
-    "amid sending": ("producing", "Sender.send", "after"),
-    "before all is acknowledged": ("producing", "Sender.finish", "before"),
+    "amid sending": ("transactions", "TaskTransaction.send", "after"),
+    "before all is acknowledged": ("transactions", "TaskTransaction.flush", "before"),
     "before the marker": ("transactions", "TaskTransaction.commit", "before"),
     "between marker and commit": ("transactions", "TaskTransaction.end", "before"),
     "after commit": ("transactions", "TaskTransaction.commit", "after"),

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.records.murmur2 import murmur2
 from moldau.toolkit import Breaker, Retry, SetupError, Undecodable
 from moldau.toolkit.durations import milliseconds
 from moldau.toolkit.letters import Origin, attempts_of, due_wall_ms, for_dead_letter, for_retry, foreign, origin_of
-from moldau.toolkit.partitioners import by_key, murmur2, round_robin
+from moldau.toolkit.partitioners import by_key, round_robin
 from moldau.toolkit.policy import BreakerState, Die, RetryLater, RetryNow, after_failure
 
 ORIGIN = Origin("orders", 3, 1 << 40, 1_700_000_000_000, "CreateTime")

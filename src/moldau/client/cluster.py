@@ -90,6 +90,7 @@ class Cluster:
         self._brokers: tuple[Address, ...] = ()
 
     def close(self) -> None:
+        """Forget the connections. Whatever is asked next makes new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -183,7 +184,7 @@ class Cluster:
         return self._retrying(lambda: self._members(group))
 
     def _members(self, group: str) -> int | None:
-        coordinator = self._coordinator(group)
+        coordinator = self.coordinator(group)
         if coordinator.speaks(ConsumerGroupDescribeRequest):
             answer = coordinator.call(ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse)
             (new,) = answer.groups
@@ -202,14 +203,14 @@ class Cluster:
             self._retrying(partial(self._delete_group, group))
 
     def _delete_group(self, group: str) -> None:
-        answer = self._coordinator(group).call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+        answer = self.coordinator(group).call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
         for row in answer.results:
             if row.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
                 raise BrokerError(row.error_code, f"group {group} was not deleted")
 
     def _committed(self, group: str, *, stable: bool) -> dict[TopicPartition, Committed]:
         request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
-        answer = self._coordinator(group).call(request, OffsetFetchResponse, _OFFSETS_OF_ONE_GROUP)
+        answer = self.coordinator(group).call(request, OffsetFetchResponse, _OFFSETS_OF_ONE_GROUP)
         if answer.error_code:
             raise BrokerError(answer.error_code, f"offsets of group {group}")
         found = {}
@@ -221,11 +222,13 @@ class Cluster:
                     found[topic.name, row.partition_index] = Committed(row.committed_offset, row.metadata or "")
         return found
 
-    def _coordinator(self, group: str) -> Connection:
-        request = FindCoordinatorRequest(key=group, key_type=0)
+    def coordinator(self, key: str, *, transactional: bool = False) -> Connection:
+        """Who looks after a group, or a transactional id, right now. Asked once: what fails is for the caller."""
+        request = FindCoordinatorRequest(key=key, key_type=int(transactional))
         found = self._any().call(request, FindCoordinatorResponse, _COORDINATOR_BY_KEY)
         if found.error_code:
-            raise BrokerError(found.error_code, f"no coordinator for group {group}")
+            what = "transactional id" if transactional else "group"
+            raise BrokerError(found.error_code, f"no coordinator for {what} {key}")
         return self._connection((found.host, found.port))
 
     def _commit(self, group: str, offsets: PartitionOffsets) -> None:
@@ -236,7 +239,7 @@ class Cluster:
                     partition_index=index, committed_offset=offset, committed_metadata=""
                 )
             )
-        answer = self._coordinator(group).call(
+        answer = self.coordinator(group).call(
             OffsetCommitRequest(
                 group_id=group,
                 topics=[

@@ -1,7 +1,7 @@
 """Rows into topics as columns: batches are built from Arrow and sent by our own client, nothing is done per record.
 
-For what is usual: delivery at least once, one topic, no headers, settings that are known here. Everything else is
-librdkafka's (`producing`), to which a task turns when a batch is not of that kind.
+For what is usual: one topic, no headers, settings that are known here. Everything else is librdkafka's (`producing`),
+to which a task turns when a batch is not of that kind; in a transaction it cannot, so there the columns' names decide.
 
 Invariants: of a partition one batch is under way at a time, and a later one is sent when it is acknowledged, so order
 is kept; it is numbered as an idempotent producer's, so a lost answer doubles nothing. `finish` returns only when all is
@@ -22,11 +22,13 @@ import pyarrow as pa
 
 from moldau.client.cluster import Address, Cluster, Topics
 from moldau.client.connection import BrokerError, ClientError, Connection, Disconnected
+from moldau.client.transactions import PRODUCE_LAST, ProducerIdentity, Transaction, raise_if_over
 from moldau.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from moldau.records.codecs import Codec
 from moldau.spark.broker_outage import Waiting
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.record_columns import batch_parts, murmur2, record_bytes, sizes_at_most
+from moldau.spark.sink_columns import measure
 from moldau.spark.sink_options import SinkOptions
 from moldau.wire import ErrorCode, apis, decode
 from moldau.wire.messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
@@ -37,7 +39,6 @@ _COMPACT = 9
 _BATCH_BYTES_MAX = 1_000_000  # librdkafka's message.max.bytes, and below the brokers' max.message.bytes
 _ROUND_BYTES_MAX = 8 << 20
 _ROWS_PER_PARTITION_MIN = 50  # fewer make batches so small that librdkafka, which gathers, is better
-_KEY_BYTES_MAX = 4_096
 _PAUSE_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
 _TRIES_UNSAID = 5  # a topic just made, or a leader that moves, is no outage
@@ -81,17 +82,33 @@ class _Failed:
 
 def opened(options: SinkOptions, first: Any) -> "ColumnSender | None":
     """A sender for a task whose first batch this is, or None where librdkafka is to write."""
+    sender = _reached(options) if has_no_headers(first) else None
+    if sender is None:
+        return None
+    if first.num_rows < _ROWS_PER_PARTITION_MIN * min(sender.partitions, first.num_rows):
+        sender.close()
+        return None
+    return sender
+
+
+def opened_for_transaction(options: SinkOptions, first: Any, transactional_id: str) -> "ColumnSender | None":
+    """The same for a task that writes in a transaction of this id, which the caller begins and ends."""
+    if "headers" in first.schema.names:  # any later batch may have some
+        return None
+    return _reached(options, transactional_id)
+
+
+def _reached(options: SinkOptions, transactional_id: str | None = None) -> "ColumnSender | None":
     settings = _settings(options)
-    if settings is None or options.topic is None or not _is_plain(first):
+    if settings is None or options.topic is None:
         return None
     with ExitStack() as closing:
         cluster = closing.enter_context(Cluster(options.client, attempts=1, patience_s=_PATIENCE_SECONDS))
         try:
             topics = cluster.topics([options.topic])
-            partitions = len(topics.leaders)
-            if not partitions or first.num_rows < _ROWS_PER_PARTITION_MIN * min(partitions, first.num_rows):
+            if not topics.leaders:
                 return None
-            sender = closing.enter_context(ColumnSender(options, settings, cluster, topics))
+            sender = closing.enter_context(ColumnSender(options, settings, cluster, topics, transactional_id))
             sender.begin()
         except ClientError:  # librdkafka has the patience, the words, and creates topics
             return None
@@ -133,15 +150,8 @@ def _settings(options: SinkOptions) -> _Settings | None:
     )
 
 
-def _is_plain(batch: Any) -> bool:
-    """No headers, and partitions for all rows or for none."""
-    names = batch.schema.names
-    for name in ("headers", "partition"):
-        if name in names:
-            nulls = batch.column(name).null_count
-            if nulls != batch.num_rows and (name == "headers" or nulls):
-                return False
-    return True
+def has_no_headers(batch: Any) -> bool:
+    return "headers" not in batch.schema.names or batch.column("headers").null_count == batch.num_rows
 
 
 def _binary(batch: Any, name: str) -> Any:
@@ -157,24 +167,38 @@ def _binary(batch: Any, name: str) -> Any:
 class ColumnSender:
     """Sends the rows of one task to one topic."""
 
-    def __init__(self, options: SinkOptions, settings: _Settings, cluster: Cluster, topics: Topics) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        settings: _Settings,
+        cluster: Cluster,
+        topics: Topics,
+        transactional_id: str | None = None,
+    ) -> None:
         self._topic = options.topic or ""
         self._client = options.client
         self._settings = settings
         self._cluster = cluster
         self._topics = topics
-        self._partitions = len(topics.leaders)
+        self.partitions = len(topics.leaders)
+        self.transaction: Transaction | None = None
+        if transactional_id is not None:
+            self.transaction = Transaction(cluster, transactional_id, lambda: Waiting(options.max_block_ms / 1000))
         self._connections: dict[Address, Connection] = {}
         self._under_way: list[tuple[Address, list[_Chunk]]] = []
-        self._sticky = secrets.randbelow(self._partitions)
+        self._sticky = secrets.randbelow(self.partitions)
         self._sequences: dict[int, int] = {}
-        self._producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._producer = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self.rows = 0
+        self.size_bytes = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._cluster.close()
         for connection in self._connections.values():
             connection.close()
@@ -182,22 +206,31 @@ class ColumnSender:
     def begin(self) -> None:
         """Ask a broker whether it is new enough, and for an id."""
         connection = self._connection(next(iter(self._topics.brokers.values())))
-        if connection.version(apis()[ProduceRequest.number], _BY_NAME) < _COMPACT:
+        if connection.version(apis()[ProduceRequest.number], self._newest_version) < _COMPACT:
             raise ClientError(f"{connection.peer} is older than Apache Kafka 2.4")
-        if self._settings.idempotent:
+        if self._settings.idempotent and self.transaction is None:
             self._producer = _named(connection)
+
+    def fence(self, timeout_ms: int) -> None:
+        """Begin as the only producer of the transactional id."""
+        assert self.transaction is not None, "opened for one"
+        self.transaction.fence(timeout_ms)
+        self._producer = self.transaction.producer
 
     def send(self, batch: Any) -> bool:
         """Hand over rows; True when all but the last of them are acknowledged. False, and nothing was done, if they
         cannot go this way: after `finish`, librdkafka may write them."""
         keys, values = _binary(batch, "key"), _binary(batch, "value")
-        numbers = self._numbers(batch, keys) if _is_plain(batch) else None
+        numbers = self._numbers(batch, keys) if has_no_headers(batch) else None
         if numbers is None:
             return False
+        if self.transaction is not None:
+            self.transaction.add((self._topic, int(number)) for number in np.unique(numbers))
         for turn in self._rounds(keys, values, numbers):
             self._await_acknowledgements()
             self._post(turn)
         self.rows += batch.num_rows
+        self.size_bytes += measure(batch)
         return True
 
     def finish(self) -> None:
@@ -207,20 +240,21 @@ class ColumnSender:
     # ---- rows into batches ------------------------------------------------------------------------------------------
 
     def _numbers(self, batch: Any, keys: Any) -> Any:
-        """Each row's partition; None if librdkafka should decide, or refuse."""
-        if "partition" in batch.schema.names and not batch.column("partition").null_count:
-            numbers = batch.column("partition").to_numpy(zero_copy_only=False)
-            return numbers if numbers.min() >= 0 and numbers.max() < self._partitions else None
-        # Rows without a key go to one partition after the other, each a run of them, so that batches are large.
-        share = max(batch.num_rows // self._partitions, _ROWS_PER_PARTITION_MIN)
-        numbers = (self._sticky + np.arange(batch.num_rows) // share) % self._partitions
-        self._sticky = int(numbers[-1] + 1) % self._partitions
-        if keys is None:
-            return numbers
-        if sizes_at_most(None, keys).max() > _KEY_BYTES_MAX:
-            return None
-        hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % self._partitions
-        return np.where(keys.is_valid().to_numpy(zero_copy_only=False), hashed, numbers)
+        """Each row's partition: the one it names, else that of its key; None if there is no such partition."""
+        # Rows without either go to one partition after the other, each a run of them, so that batches are large.
+        share = max(batch.num_rows // self.partitions, _ROWS_PER_PARTITION_MIN)
+        numbers = (self._sticky + np.arange(batch.num_rows) // share) % self.partitions
+        self._sticky = int(numbers[-1] + 1) % self.partitions
+        if keys is not None:
+            hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % self.partitions
+            numbers = np.where(keys.is_valid().to_numpy(zero_copy_only=False), hashed, numbers)
+        if "partition" in batch.schema.names:
+            column = batch.column("partition")
+            named = column.fill_null(0).to_numpy(zero_copy_only=False)
+            if named.min() < 0 or named.max() >= self.partitions:
+                return None
+            numbers = np.where(column.is_valid().to_numpy(zero_copy_only=False), named, numbers)
+        return numbers
 
     def _rounds(self, keys: Any, values: Any, numbers: Any) -> Iterator[list[_Chunk]]:
         """Batches to be sent together: of each partition one, and not too many bytes."""
@@ -263,9 +297,16 @@ class ColumnSender:
         records, settings = record_bytes(keys, values), self._settings
         if len(values) == 1 and len(records) > settings.bytes_max:
             raise self._too_large()
-        producer = (*self._producer, sequence if settings.idempotent else NO_SEQUENCE)
-        now_ms = time.time_ns() // 1_000_000
-        batch = batch_parts(records, len(values), now_ms, settings.codec, settings.level, producer=producer)
+        producer = (self._producer.id, self._producer.epoch, sequence if settings.idempotent else NO_SEQUENCE)
+        batch = batch_parts(
+            records,
+            len(values),
+            time.time_ns() // 1_000_000,
+            settings.codec,
+            settings.level,
+            producer=producer,
+            transactional=self.transaction is not None,
+        )
         return _Chunk(partition, keys, values, sequence, batch)
 
     def _too_large(self) -> DeliveryFailed:
@@ -273,6 +314,10 @@ class ColumnSender:
         return DeliveryFailed(f"a record of {self._topic} is too large: {advice}")
 
     # ---- batches to brokers -----------------------------------------------------------------------------------------
+
+    @property
+    def _newest_version(self) -> int:
+        return _BY_NAME if self.transaction is None else PRODUCE_LAST
 
     def _connection(self, address: Address) -> Connection:
         found = self._connections.get(address)
@@ -297,13 +342,15 @@ class ColumnSender:
     def _request(self, address: Address, chunks: list[_Chunk]) -> None:
         connection = self._connection(address)
         api = apis()[ProduceRequest.number]
-        version = connection.version(api, _BY_NAME)
+        version = connection.version(api, self._newest_version)
         connection.send(api, version, *self._request_parts(chunks))
 
     def _request_parts(self, chunks: list[_Chunk]) -> Iterator[bytes | memoryview]:
         """Versions 9 to 12 of Produce, which differ in the answer only; the payloads are not copied."""
         name = self._topic.encode()
-        head = struct.pack(">bhib", 0, self._settings.acks, int(self._client.request_timeout_s * 1000), 2)
+        own_id = b"" if self.transaction is None else self.transaction.transactional_id.encode()
+        yield encode_uvarint(len(own_id) + 1 if own_id else 0) + own_id
+        head = struct.pack(">hib", self._settings.acks, int(self._client.request_timeout_s * 1000), 2)
         yield head + encode_uvarint(len(name) + 1) + name + encode_uvarint(len(chunks) + 1)
         for chunk in chunks:
             batch_head, payload = chunk.batch
@@ -351,7 +398,7 @@ class ColumnSender:
         if connection is None:
             return _Failed(chunks, Disconnected(f"the leader of {self._topic}-{chunks[0].partition} cannot be reached"))
         api = apis()[ProduceRequest.number]
-        version = connection.version(api, _BY_NAME)
+        version = connection.version(api, self._newest_version)
         try:
             frame, position = connection.receive(api, version)
         except Disconnected as error:
@@ -371,6 +418,8 @@ class ColumnSender:
                 failed.again.append(chunk)
                 failed.error = BrokerError(code, place)
             else:
+                if self.transaction is not None:
+                    raise_if_over(code, self.transaction.transactional_id)
                 raise _not_written([chunk], place, f"{code.meaning} ({code.name})")
         return failed
 
@@ -386,14 +435,14 @@ class ColumnSender:
             self._await_acknowledgements()
 
 
-def _named(connection: Connection) -> tuple[int, int]:
-    """Id and epoch of an idempotent producer, from any broker."""
+def _named(connection: Connection) -> ProducerIdentity:
+    """Who an idempotent producer is, from any broker."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         answer = connection.call(request, InitProducerIdResponse)
         if not answer.error_code:
-            return answer.producer_id, answer.producer_epoch
+            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
         if not ErrorCode(answer.error_code).retriable or time.monotonic() > deadline:
             raise BrokerError(answer.error_code, "no id for an idempotent producer")
         time.sleep(_PAUSE_SECONDS)  # a broker that was just started has none to give away yet

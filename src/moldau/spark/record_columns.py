@@ -24,15 +24,18 @@ from moldau.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
 )
 from moldau.records.checksum import crc32c
 from moldau.records.codecs import Codec, compress
+from moldau.records.murmur2 import murmur2 as murmur2_of_one
 
 _VARINT_BYTES = 5
 _RECORD_OVERHEAD_BYTES = 4 * _VARINT_BYTES + 3  # lengths and delta at their longest, attributes, time, no headers
 _NO_ATTRIBUTES_NO_TIME, _NO_KEY = b"\0\0", b"\x01"  # -1, zigzag
 _VARINT_BORDERS = (1 << 7, 1 << 14, 1 << 21, 1 << 28)  # of unsigned numbers, from which on they take one more byte
 _RECTANGLES_MAX = 16
+_HASHED_TOGETHER_MAX = 4_096  # bytes; longer keys are rare, and each step for all of them is for a few
 _SEED, _MULTIPLIER = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 Int64s = NDArray[np.int64]
 UInt8s = NDArray[np.uint8]
@@ -77,12 +80,14 @@ def batch_parts(
     level: int | None = None,
     *,
     producer: tuple[int, int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE),
+    transactional: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
     """A batch as header and payload, which is not copied; `producer` is id, epoch and the first record's sequence."""
     payload = records if codec is Codec.NONE else compress(codec, records, level)
     head = bytearray(HEADER_BYTES)
     length = HEADER_BYTES + len(payload) - LOG_OVERHEAD_BYTES
-    place = (0, length, NO_LEADER_EPOCH, MAGIC, 0, int(codec), count - 1)
+    attributes = int(codec) | (TRANSACTIONAL_FLAG if transactional else 0)
+    place = (0, length, NO_LEADER_EPOCH, MAGIC, 0, attributes, count - 1)
     HEADER.pack_into(head, 0, *place, timestamp_ms, timestamp_ms, *producer, count)
     crc = crc32c(payload, crc32c(memoryview(head)[COVERED_BY_CRC]))
     head[CRC_AT:ATTRIBUTES_AT] = crc.to_bytes(4, "big")
@@ -169,6 +174,8 @@ def murmur2(column: Any) -> NDArray[np.uint32]:
     ends = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
     starts, lengths = ends[:-1], np.diff(ends)
+    long = np.flatnonzero(lengths > _HASHED_TOGETHER_MAX)
+    lengths[long] = 0
     found = _SEED ^ lengths.astype(np.uint32)
     words = lengths >> 2
     for at in range(int(words.max(initial=0))):
@@ -185,4 +192,7 @@ def murmur2(column: Any) -> NDArray[np.uint32]:
     live = np.flatnonzero(tail)
     found[live] = found[live] * _MULTIPLIER
     found = (found ^ (found >> np.uint32(13))) * _MULTIPLIER
-    return found ^ (found >> np.uint32(15))
+    found ^= found >> np.uint32(15)
+    for row in long:
+        found[row] = murmur2_of_one(column[int(row)].as_py())
+    return found

@@ -16,18 +16,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from confluent_kafka import KafkaException
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from moldau.client.connection import Connection, Disconnected
 from moldau.client.settings import ClientSettings
-from moldau.spark import column_sender, transactions
+from moldau.spark import column_sender, column_transactions, transactions
 from moldau.spark.kinds_of_session import ADAPTIVE_STREAMING, QUERY_ID, query_id
 from moldau.spark.options import OptionError
 from moldau.spark.producing import Sender, make_producer
-from moldau.spark.sink_columns import Rows, check_columns, measure, read_rows
+from moldau.spark.row_transactions import RowWriting
+from moldau.spark.sink_columns import check_columns, measure, read_rows
 from moldau.spark.sink_options import Delivery, SinkOptions, sink_options
 from moldau.spark.worker_process import keep_imports_out_of_collections
 
@@ -231,37 +231,30 @@ def write_exactly_once(
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Written(0)  # nothing to write, now or when repeated
-    transaction = transactions.TaskTransaction(options, writer, partition)
+    transaction = transactions.TaskTransaction(
+        options,
+        writer,
+        partition,
+        lambda name: column_transactions.chosen(options, name, first) or RowWriting(options, name),
+    )
     # Opened after the first rows are there: what computes them may take longer than a transaction should.
     marker = transaction.open()
     batches = itertools.chain((first,), batches)
-    if marker is not None and transactions.is_written(marker, batch_id):
-        if options.check_replay:
-            _compare(marker, batches, transaction.transactional_id)
-        return Written(0, transaction.group, repeated=True)
-    transaction.begin()
-    try:
-        sender = Sender(transaction.producer, options.topic)
-        topics = _send_all(sender, read_rows(batches, options.topic), options.topic)
-        written = transactions.Marker(writer, batch_id, sender.rows, sender.size_bytes)
-        transaction.commit(topics, written)
-    except KafkaException as failure:
-        transaction.abort()
-        raise transaction.explained("writing in the transaction", failure) from failure
-    except BaseException:
-        transaction.abort()
-        raise
-    return Written(sender.rows, transaction.group)
-
-
-def _send_all(sender: Sender, rows: Iterator[Rows], topic: str | None) -> set[str]:
-    """Send until everything is acknowledged; the topics that were written to, which will keep the marker."""
-    topics: set[str] = set()
-    for each in rows:
-        topics.update(each.topics if each.topics is not None else (topic or "",))
-        sender.send(each)
-    sender.finish()
-    return topics
+    with contextlib.closing(transaction):
+        if marker is not None and transactions.is_written(marker, batch_id):
+            if options.check_replay:
+                _compare(marker, batches, transaction.transactional_id)
+            return Written(0, transaction.group, repeated=True)
+        transaction.begin()
+        try:
+            for batch in batches:
+                transaction.send(batch)
+            transaction.flush()
+            rows = transaction.commit(batch_id)
+        except BaseException:
+            transaction.abort()
+            raise
+    return Written(rows, transaction.group)
 
 
 def _compare(marker: transactions.Marker, batches: Iterator[Any], transactional_id: str) -> None:

@@ -119,10 +119,14 @@ def _binaries(column: Any) -> list[bytes | None]:
     return values
 
 
-def _partitions(column: Any) -> list[int | None]:
+def refuse_negative(column: Any) -> None:
     lowest = pc.min(column).as_py()
     if lowest is not None and lowest < 0:
         raise ValueError(f"Invalid partition: {lowest}. Partition numbers are 0 or more, or null to let the key decide")
+
+
+def _partitions(column: Any) -> list[int | None]:
+    refuse_negative(column)
     partitions: list[int | None] = column.to_pylist()
     return partitions
 

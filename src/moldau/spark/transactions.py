@@ -28,23 +28,18 @@ Markers are kept by the cluster as long as offsets of empty groups (`offsets.ret
 
 import contextlib
 import json
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-
-from moldau.client.cluster import Cluster
+from moldau.client.cluster import Cluster, Committed, TopicPartition
 from moldau.client.connection import ClientError
-from moldau.spark.producing import LIBRDKAFKA_LOG, DeliveryFailed, make_producer
+from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink_options import SinkOptions
+from moldau.wire import ErrorCode
 
-T = TypeVar("T")
-_ATTEMPT_SECONDS = 10.0
-_ABORT_SECONDS = 10.0
+_DELETE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class Fenced(RuntimeError):
@@ -65,83 +60,94 @@ class Marker:
     size_bytes: int
 
 
-class TaskTransaction:
-    """The transaction of one task: `open`, then either nothing, or `begin`, sending, and `commit` or `abort`."""
+class Writing(Protocol):
+    """What sends a task's rows in a transaction: librdkafka (`row_transactions`) or columns (`column_transactions`).
 
-    def __init__(self, options: SinkOptions, writer: str, partition: int) -> None:
+    Errors are `Fenced`, or `DeliveryFailed` with what to do.
+    """
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def fence(self) -> None:
+        """Become the only producer of the transactional id."""
+
+    def begin(self) -> None: ...
+
+    def send(self, batch: Any) -> None:
+        """Hand over the rows of an Arrow batch."""
+
+    def finish(self) -> Iterable[str]:
+        """Wait until all rows are acknowledged; the topics that were written to."""
+
+    def note(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Store offsets of a group as part of the transaction."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None:
+        """Give up what was written, so that readers need not wait for the timeout. Never hides what went wrong."""
+
+    def close(self) -> None: ...
+
+
+class TaskTransaction:
+    """The transaction of one task: `open`, then nothing; or `begin`, any `send`, `flush`, and `commit` or `abort`."""
+
+    def __init__(self, options: SinkOptions, writer: str, partition: int, choose: Callable[[str], Writing]) -> None:
+        """`choose` finds the way for the rows of a transactional id."""
         self._options = options
         self._writer = writer
         self.transactional_id = f"{options.transactional_id_prefix or writer}-{partition}"
         self.group = marker_group(self.transactional_id, options.transactional_id_prefix, writer)
-        self._deadline_seconds = options.max_block_ms / 1000
-        self.producer: Producer
+        self._choose = choose
+        self._writing: Writing
+        self._topics: Iterable[str] = ()
 
     def open(self) -> Marker | None:
         """Fence earlier attempts, and tell what the last of them committed."""
-        self.producer = make_producer(
-            self._options.producer,
-            **{
-                "transactional.id": self.transactional_id,
-                "transaction.timeout.ms": self._options.transaction_timeout_ms,
-            },
-        )
-        self._call("starting a transactional producer", lambda: self.producer.init_transactions(_ATTEMPT_SECONDS))
-        # The sink once kept markers of all writers under the prefix in one group: those count as well.
-        return read_marker(self._options, dict.fromkeys((self.group, self.transactional_id)), self._writer)
+        self._writing = self._choose(self.transactional_id)
+        try:
+            self._writing.fence()
+            # The sink once kept markers of all writers under the prefix in one group: those count as well.
+            return read_marker(self._options, dict.fromkeys((self.group, self.transactional_id)), self._writer)
+        except BaseException:
+            self._writing.close()
+            raise
+
+    def close(self) -> None:
+        self._writing.close()
 
     def begin(self) -> None:
-        self.producer.begin_transaction()
+        self._writing.begin()
 
-    def commit(self, topics: Iterable[str], marker: Marker) -> None:
-        """Make the records in these topics and the marker visible together. Everything was acknowledged before."""
+    def send(self, batch: Any) -> None:
+        self._writing.send(batch)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged."""
+        self._topics = self._writing.finish()
+
+    def commit(self, batch_id: int) -> int:
+        """Make the records and the marker visible together; how many rows. Everything was acknowledged before."""
+        marker = Marker(self._writer, batch_id, self._writing.rows, self._writing.size_bytes)
         text = json.dumps(asdict(marker), separators=(",", ":"))
-        places = [TopicPartition(topic, 0, marker.batch_id, text) for topic in sorted(topics)]
-        # Only a consumer can name a group to librdkafka; this one reads nothing.
-        consumer = Consumer({**self._options.connection, "group.id": self.group, "logger": LIBRDKAFKA_LOG})
-        try:
-            group = consumer.consumer_group_metadata()
-            self._call(
-                "noting the batch in the transaction",
-                lambda: self.producer.send_offsets_to_transaction(places, group, _ATTEMPT_SECONDS),
-            )
-        finally:
-            consumer.close()
+        self._writing.note(self.group, {(topic, 0): Committed(batch_id, text) for topic in sorted(self._topics)})
         self.end()
+        return marker.rows
 
     def end(self) -> None:
-        self._call("committing the transaction", lambda: self.producer.commit_transaction(_ATTEMPT_SECONDS))
+        self._writing.commit()
 
     def abort(self) -> None:
-        """Give up what was written, so that readers need not wait for the timeout. Never hides what went wrong."""
-        try:
-            self.producer.purge()
-            self.producer.abort_transaction(_ABORT_SECONDS)
-        except (KafkaException, RuntimeError):
-            return  # fenced, or out of reach: the coordinator aborts by itself
-
-    def _call(self, what: str, step: Callable[[], T]) -> T:
-        """Repeat a step until it works, fails for good or takes too long; librdkafka continues where it was."""
-        deadline = time.monotonic() + self._deadline_seconds
-        while True:
-            try:
-                return step()
-            except KafkaException as failure:
-                if not failure.args[0].retriable() or time.monotonic() > deadline:
-                    raise self.explained(what, failure) from failure
-                time.sleep(_PAUSE_SECONDS)  # the client tells nobody when a step it calls retriable may succeed
-
-    def explained(self, what: str, failure: KafkaException) -> RuntimeError:
-        """What an error of librdkafka's means here, and what to do."""
-        error: KafkaError = failure.args[0]
-        if error.code() in _FENCED:
-            return Fenced(_fenced_text(self.transactional_id, self._options))
-        return DeliveryFailed(
-            f"{what} {self.transactional_id!r} failed: {error.str()} ({error.name()}){_advice(error)}"
-        )
+        self._writing.abort()
 
 
-def _fenced_text(transactional_id: str, options: SinkOptions) -> str:
-    return (
+def fenced(transactional_id: str, options: SinkOptions) -> Fenced:
+    return Fenced(
         f"the transaction {transactional_id!r} was ended by somebody else: another attempt of this task runs (turn "
         "spark.speculation off), another query uses the same transactionalIdPrefix, or writing took longer than "
         f"kafka.transaction.timeout.ms={options.transaction_timeout_ms} (raise it, or make batches smaller by "
@@ -149,8 +155,8 @@ def _fenced_text(transactional_id: str, options: SinkOptions) -> str:
     )
 
 
-def _advice(error: KafkaError) -> str:
-    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+def advice_for(code: int) -> str:
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         return "; set kafka.transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms"
     return ""
 
@@ -212,5 +218,5 @@ def _parse(group_id: str, text: str) -> Marker:
 
 def delete_markers(options: SinkOptions, groups: list[str]) -> None:
     """Forget markers that nobody will ask for again. If it fails, the cluster's retention does it."""
-    with contextlib.suppress(ClientError), Cluster(options.client, patience_s=_ATTEMPT_SECONDS) as cluster:
+    with contextlib.suppress(ClientError), Cluster(options.client, patience_s=_DELETE_SECONDS) as cluster:
         cluster.delete_groups(groups)

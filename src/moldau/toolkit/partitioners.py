@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from moldau.records.murmur2 import murmur2
 from moldau.toolkit.errors import SetupError
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
@@ -48,19 +49,3 @@ def round_robin() -> Partitioner:
 def by_key(_topic: str, key: bytes | None, count: int) -> int | None:
     """Where Java's producer puts this key."""
     return None if key is None else (murmur2(key) & 0x7FFFFFFF) % count
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash Kafka's Java client uses for keys, as an unsigned number."""
-    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
-    length = len(data)
-    result = (0x9747B28C ^ length) & mask
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
-        word = (word ^ word >> 24) * multiplier & mask
-        result = (result * multiplier & mask) ^ word
-    if tail := data[whole:]:
-        result = (result ^ int.from_bytes(tail, "little")) * multiplier & mask
-    result = (result ^ result >> 13) * multiplier & mask
-    return result ^ result >> 15
