@@ -62,7 +62,7 @@ def test_a_long_batch_of_equally_long_rows_reads_as_what_it_was_made_of(keyed: b
 
 
 def test_keys_are_hashed_as_java_does() -> None:
-    keys = [CHANCE.randbytes(length) for length in range(70)]
+    keys = [CHANCE.randbytes(length) for length in (*range(70), 4_096, 4_097, 70_001)]
     assert [int(each) for each in murmur2(binary([*keys]))] == [murmur2_of_one(key) for key in keys]
     assert len(murmur2(binary([]))) == 0
 
@@ -120,6 +120,26 @@ def test_keys_lie_where_java_puts_them_and_other_rows_anywhere(bootstrap: str, t
 
 
 @pytest.mark.usefixtures("only_columns")
+def test_rows_without_a_partition_go_where_their_keys_do(bootstrap: str, topic: str) -> None:
+    keys = [b"key-%d" % n for n in range(ROWS)]
+    named = [None if n % 2 else n % PARTITIONS for n in range(ROWS)]
+    columns = {"key": pa.array(keys, pa.binary()), "partition": pa.array(named, pa.int32())}
+    written(bootstrap, topic, [numbered(0, ROWS, **columns)])
+    found = {bytes(message.key() or b""): message.partition() for message in read_all(bootstrap, topic, PARTITIONS)}
+    hashed = [(murmur2_of_one(key) & 0x7FFFFFFF) % PARTITIONS for key in keys]
+    assert found == {
+        key: other if number is None else number for key, number, other in zip(keys, named, hashed, strict=True)
+    }
+
+
+@pytest.mark.usefixtures("only_columns")
+def test_a_topic_is_made_by_writing_to_it(bootstrap: str) -> None:
+    topic = fresh("made")
+    assert sink.write_at_least_once(options_for(bootstrap, topic), iter([numbered(0, ROWS)])).rows == ROWS
+    assert len(read_all(bootstrap, topic)) == ROWS
+
+
+@pytest.mark.usefixtures("only_columns")
 def test_rows_without_keys_are_shared_out(bootstrap: str, topic: str) -> None:
     found = written(bootstrap, topic, [numbered(0, ROWS)])
     assert {len(values) for values in found.values()} == {ROWS // PARTITIONS}
@@ -143,7 +163,6 @@ def test_what_is_not_known_here_is_librdkafkas(bootstrap: str, topic: str) -> No
     for settings in ({"kafka.partitioner": "random"}, {"kafka.acks": "0"}, {"kafka.batch.size": "100"}):
         assert column_sender.opened(options_for(bootstrap, topic, **settings), many) is None
     assert column_sender.opened(options_for(bootstrap, topic), few) is None
-    assert column_sender.opened(options_for(bootstrap, fresh("nowhere")), many) is None
     assert column_sender.opened(options_for("127.0.0.1:1", topic), many) is None
     found = column_sender.opened(options_for(bootstrap, topic), many)
     assert found is not None

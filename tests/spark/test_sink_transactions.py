@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from moldau.client.connection import Connection
+from moldau.spark import column_transactions, sink
 from moldau.spark.options import OptionError
 from moldau.spark.producing import DeliveryFailed
 from moldau.spark.sink import Written, write_at_least_once, write_exactly_once
@@ -25,6 +26,15 @@ from tests.support.clients import admin, create_topic, fresh, read_all, wait_for
 from tests.support.spark_crash import TASK_STEPS, deadly
 
 PARTITIONS = 3
+
+
+@pytest.fixture(params=["columns", "librdkafka"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes, and nobody else can."""
+    if request.param == "columns":
+        monkeypatch.delattr(sink, "RowWriting")
+    else:
+        monkeypatch.setattr(column_transactions, "chosen", lambda *_: None)
 
 
 class Death(BaseException):
@@ -50,6 +60,7 @@ def counted(*values: str) -> Counter[bytes | None]:
     return Counter(value.encode() for value in values)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("step", TASK_STEPS)
 def test_a_task_that_dies_anywhere_is_written_once_by_the_next(
     bootstrap: str, step: str, monkeypatch: pytest.MonkeyPatch
@@ -70,6 +81,7 @@ def die() -> None:
     raise Death
 
 
+@pytest.mark.usefixtures("way")
 def test_an_attempt_that_was_overtaken_cannot_commit(bootstrap: str) -> None:
     """A zombie, or a speculative copy: whoever fenced last wins, the other fails, and its records are not seen."""
     topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
@@ -86,6 +98,7 @@ def test_an_attempt_that_was_overtaken_cannot_commit(bootstrap: str) -> None:
     assert committed(bootstrap, topic) == counted("a", "b", "c")
 
 
+@pytest.mark.usefixtures("way")
 def test_a_failed_task_aborts_at_once(bootstrap: str) -> None:
     """Readers of committed records do not have to wait for the transaction's timeout."""
     topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
@@ -157,6 +170,7 @@ def test_a_checkpoint_from_the_past_is_an_error(bootstrap: str) -> None:
     assert committed(bootstrap, topic) == counted("a")
 
 
+@pytest.mark.usefixtures("way")
 def test_a_batch_that_comes_again_with_other_rows_is_an_error(bootstrap: str) -> None:
     topic, query = create_topic(bootstrap, partitions=PARTITIONS), fresh("query")
     options = options_for(bootstrap, topic)
@@ -278,6 +292,7 @@ def test_markers_of_the_first_format_are_understood(bootstrap: str) -> None:
     assert committed(bootstrap, topic) == counted("b")
 
 
+@pytest.mark.usefixtures("way")
 def test_a_transaction_that_takes_too_long_says_what_to_raise() -> None:
     with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}) as broker:
         bootstrap = broker.bootstrap_servers
@@ -305,6 +320,7 @@ def end(bootstrap: str, topic: str, *, committed: bool) -> int:
     return offset
 
 
+@pytest.mark.usefixtures("way")
 def test_a_timeout_the_cluster_does_not_allow_names_the_option(bootstrap: str) -> None:
     topic = create_topic(bootstrap, partitions=PARTITIONS)
     options = options_for(bootstrap, topic, kafka_transaction_timeout_ms="90000000")
@@ -312,6 +328,7 @@ def test_a_timeout_the_cluster_does_not_allow_names_the_option(bootstrap: str) -
         write_exactly_once(options, fresh("query"), 0, 0, batches("a"))
 
 
+@pytest.mark.usefixtures("way")
 def test_records_that_cannot_be_delivered_fail_the_task(bootstrap: str) -> None:
     topic = create_topic(bootstrap, partitions=PARTITIONS)
     rows = pa.record_batch({"value": pa.array(["a"]), "partition": pa.array([PARTITIONS + 4], pa.int32())})

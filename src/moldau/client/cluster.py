@@ -101,10 +101,10 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def topics(self, names: Iterable[str] | None) -> Topics:
-        """These topics, or all that are not internal. No topic is created by asking."""
+    def topics(self, names: Iterable[str] | None, *, may_create: bool = False) -> Topics:
+        """These topics, or all that are not internal. Those who are about to write may let brokers create them."""
         wanted = None if names is None else sorted(set(names))
-        return self._retrying(lambda: self._topics(wanted))
+        return self._retrying(lambda: self._topics(wanted, may_create=may_create))
 
     def list_offsets(
         self, at: Mapping[TopicPartition, int], *, read_committed: bool = False, topics: Topics | None = None
@@ -255,9 +255,10 @@ class Cluster:
                 if partition.error_code:
                     raise BrokerError(partition.error_code, f"offsets of group {group} were not stored")
 
-    def _topics(self, names: list[str] | None) -> Topics:
+    def _topics(self, names: list[str] | None, *, may_create: bool = False) -> Topics:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        answer = self._any().call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+        answer = self._any().call(request, MetadataResponse)
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._brokers = tuple(brokers.values())
         leaders: dict[TopicPartition, int] = {}

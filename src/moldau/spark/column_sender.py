@@ -40,6 +40,8 @@ _BATCH_BYTES_MAX = 1_000_000  # librdkafka's message.max.bytes, and below the br
 _ROUND_BYTES_MAX = 8 << 20
 _ROWS_PER_PARTITION_MIN = 50  # fewer make batches so small that librdkafka, which gathers, is better
 _PAUSE_SECONDS = 0.2
+_CREATION_PAUSE_SECONDS = 0.03
+_CREATION_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 _TRIES_UNSAID = 5  # a topic just made, or a leader that moves, is no outage
 _IGNORED = {
@@ -103,17 +105,31 @@ def _reached(options: SinkOptions, transactional_id: str | None = None) -> "Colu
     if settings is None or options.topic is None:
         return None
     with ExitStack() as closing:
-        cluster = closing.enter_context(Cluster(options.client, attempts=1, patience_s=_PATIENCE_SECONDS))
+        cluster = closing.enter_context(
+            Cluster(options.client, attempts=1, pause_s=_CREATION_PAUSE_SECONDS, patience_s=_PATIENCE_SECONDS)
+        )
         try:
-            topics = cluster.topics([options.topic])
-            if not topics.leaders:
+            topics = _there(cluster, options.topic)
+            if topics is None:
                 return None
             sender = closing.enter_context(ColumnSender(options, settings, cluster, topics, transactional_id))
             sender.begin()
-        except ClientError:  # librdkafka has the patience, the words, and creates topics
+        except ClientError:  # librdkafka has the patience and the words
             return None
         closing.pop_all()
         return sender
+
+
+def _there(cluster: Cluster, topic: str) -> Topics | None:
+    """The topic, which brokers create for writers if they are set up to; None if that takes too long."""
+    deadline = time.monotonic() + _CREATION_SECONDS
+    while True:
+        topics = cluster.topics([topic], may_create=True)
+        if topics.leaders:
+            return topics
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_CREATION_PAUSE_SECONDS)  # brokers tell nobody when a topic is there
 
 
 @dataclass(slots=True, frozen=True)
