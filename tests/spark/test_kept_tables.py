@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import InputPartition
 
 from moldau.spark.pipelines import kept_tables, loads, model, start, validate
+from moldau.spark.pipelines.at_once import at_once
 from moldau.spark.pipelines.kept_tables import KeptTable, KeptTables, TableOrigin
 from moldau.spark.pipelines.lookups import stream_to_batch
 from moldau.spark.pipelines.parse import Given
-from moldau.spark.pipelines.sharing import at_once
 from moldau.spark.pipelines.sinks import prepared
 from moldau.spark.pipelines.transforms import Size, apply
 from moldau.spark.source import BatchReader

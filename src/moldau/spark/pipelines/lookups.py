@@ -8,10 +8,12 @@ it is read for each batch (`topic_table`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, sinks
+from moldau.spark.pipelines.at_once import at_once
 from moldau.spark.pipelines.build import Beside, build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
 from moldau.spark.pipelines.kept_tables import KeptTables
@@ -69,9 +71,12 @@ def tables_of(spark: SparkSession, pipeline: model.Pipeline, graph: Graph, *part
     return KeptTables.opened(spark, pipeline, sorted(names))
 
 
-def size_of(batch: DataFrame) -> Size:
-    """Of a batch that is persisted: it is computed by this."""
-    return Size.FEW_ROWS if batch.count() <= _FEW_ROWS_MAX else Size.MANY_ROWS
+def sized(batch: DataFrame, tables: KeptTables) -> Size:
+    """How much a batch is that is persisted: it is computed by this. The tables are brought up to date meanwhile."""
+    counted: list[int] = []
+    session = batch.sparkSession
+    at_once(session, [partial(tables.renew, session), lambda: counted.append(batch.count())])
+    return Size.FEW_ROWS if counted[0] <= _FEW_ROWS_MAX else Size.MANY_ROWS
 
 
 def start_lookup(
@@ -89,11 +94,10 @@ def start_lookup(
     def write(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
         try:
-            size = size_of(batch)
 
             def look_up() -> None:
-                tables.renew(batch.sparkSession)
-                frame = build_sink(batch.sparkSession, pipeline, graph, part, {stream: batch}, Beside(tables, size))
+                beside = Beside(tables, sized(batch, tables))
+                frame = build_sink(batch.sparkSession, pipeline, graph, part, {stream: batch}, beside)
                 writer(frame, batch_id)
 
             tables.outlast_loss(look_up)

@@ -12,18 +12,17 @@ written by those only that have not written it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.util import InheritableThread
-
 from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, parse, sinks, sources
+from moldau.spark.pipelines.at_once import at_once
 from moldau.spark.pipelines.build import Beside, build_sink
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
-from moldau.spark.pipelines.lookups import BATCH_SINKS, MEMORYLESS, size_of, tables_of
+from moldau.spark.pipelines.lookups import BATCH_SINKS, MEMORYLESS, sized, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,8 +95,7 @@ def start_shared(
         rows = parse.good_of(batch) if has_letters else batch
 
         def take() -> None:
-            tables.renew(session)
-            beside = Beside(tables, size_of(batch)) if tables.tables else None
+            beside = Beside(tables, sized(batch, tables)) if tables.tables else None
             frames = {shared.source: rows}
             # Planned one after the other: views of steps have the same names for all.
             own = {
@@ -116,25 +114,6 @@ def start_shared(
             batch.unpersist()
 
     return sinks.start_batches(frame, write, shared.query, checkpoint, once=once)
-
-
-def at_once(spark: SparkSession, works: Sequence[Callable[[], None]]) -> None:
-    """Do all of it, each in a thread that Spark takes for this one. Ends when all have; one that failed raises."""
-    failures: list[BaseException] = []
-
-    def kept(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [InheritableThread(target=partial(kept, work), session=spark, daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def _sink(graph: Graph, name: str) -> model.Sink:
