@@ -266,3 +266,25 @@ def test_help_that_nobody_reads_any_more() -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_name_that_is_given_twice_is_meant_once(moldau: Command) -> None:
+    """librdkafka crashes on some of these, and brokers refuse what nobody meant."""
+    created = moldau.ok("topic", "create", "twice", "other", "twice", "third")
+    assert created.lines == ["created twice", "created other", "created third"]
+    assert moldau.ok("topic", "alter", "twice", "twice", "-c", "retention.ms=5").lines == ["changed topic twice"]
+    assert len(moldau.ok("broker", "elect-leaders", "twice", "twice").lines) == 2
+    moldau.ok("produce", "twice", stdin="a\n")
+    assert moldau.ok("consume", "twice", "twice", "-g", "twins", "-a", "-n", "1").lines == ["a"]
+    assert len(moldau.ok("group", "lag", "twins", "twins").lines) == 2
+    assert moldau.ok("group", "describe", "twins", "twins", "--json").json
+    assert "deleted twins" in moldau.ok("group", "delete", "twins", "twins").out
+    assert moldau.ok("topic", "delete", "twice", "other", "twice", "third").lines == [
+        "deleted twice", "deleted other", "deleted third",
+    ]  # fmt: skip
+
+
+def test_a_setting_that_is_given_twice_is_refused_before_anybody_is_asked(nowhere: Command) -> None:
+    assert "retention.ms is given twice" in nowhere.refused(
+        2, "config", "set", "topic", "t", "retention.ms=1", "retention.ms=2"
+    )

@@ -157,6 +157,7 @@ def alter_resources(
     request_type = IncrementalAlterConfigsRequest
     changes = [_change(text) for text in settings]
     changes += [(key, _DELETE, None) for key in unset]
+    _require_one_each(key for key, _, _ in changes)
     if not changes:
         misused("nothing to change: give KEY=VALUE to set, or --unset KEY")
     failed: ExitCode | None = None
@@ -185,6 +186,14 @@ def alter_resources(
                     output.done(f"{done} {kind} {name}", {"kind": kind, "name": name, "result": done})
     if failed is not None:
         raise typer.Exit(failed)
+
+
+def _require_one_each(keys: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            misused(f"{key} is given twice: a setting has one value (lists: {key}=a,b)")
+        seen.add(key)
 
 
 def _change(text: str) -> tuple[str, int, str | None]:

@@ -17,9 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.models import ArgumentInfo
 
 from moldau.cli.failure import ExitCode, explain, fail, misused, tell
 from moldau.cli.output import Output
@@ -105,6 +106,7 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
         each.annotation: each.name for each in signature.parameters.values() if each.annotation in (Target, Output)
     }
     kept = [each for each in signature.parameters.values() if each.annotation not in (Target, Output)]
+    named = [each.name for each in kept if _takes_names(each.annotation)]
     added: dict[str, Any] = {}
     if Output in names:
         added |= _OUTPUT_OPTIONS
@@ -124,6 +126,9 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
         watch = arguments.pop("watch_seconds", None)
         as_json, template = arguments.pop("as_json", False), arguments.pop("template", None)
         bootstrap_servers = ""
+        for name in named:  # who names a topic twice means it once; librdkafka 2.16 may crash on it
+            if arguments.get(name):
+                arguments[name] = list(dict.fromkeys(arguments[name]))
         try:
             if Target in names:
                 options = [arguments.pop(name) for name in _TARGET_OPTIONS]
@@ -147,6 +152,15 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
     framed.__annotations__ = {each.name: each.annotation for each in [*kept, *extra]}
     del framed.__wrapped__  # or Typer would look at the function behind it
     return framed
+
+
+def _takes_names(annotation: Any) -> bool:
+    """Whether it is an argument like TOPIC...: names, not files, of which one may be meant twice."""
+    if get_origin(annotation) is not Annotated:
+        return False
+    kind, *metadata = get_args(annotation)
+    is_argument = any(isinstance(each, ArgumentInfo) for each in metadata)
+    return is_argument and kind in (list[str], list[str] | None)
 
 
 class ReaderGone(Exception):
