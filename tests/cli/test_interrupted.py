@@ -19,6 +19,20 @@ def test_nothing_is_loaded_before_a_ctrl_c_is_kept_quiet() -> None:
     assert done.stdout.split() == ["moldau", "moldau.cli"], done.stderr
 
 
+def test_sigterm_sends_what_was_read_and_says_so() -> None:
+    """A service manager ends a pipe into a topic with it; what came out of the pipe before is not lost in silence."""
+    with Broker(topics=["lines"]) as broker:
+        command = [sys.executable, "-m", "moldau", "produce", "lines", "-b", broker.bootstrap_servers]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        assert process.stdin is not None
+        process.stdin.write("first\nsecond\n")
+        assert [each.value for each in broker.read("lines", 2)] == [b"first", b"second"]
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+    assert said == "2 records to lines\n"
+    assert process.returncode == -signal.SIGTERM, "as if nobody had handled it"
+
+
 def test_javas_start_ends_with_us(tmp_path: Path) -> None:
     """PySpark leaves its Java process alone then, which prints a stack trace seconds later."""
     started = tmp_path / "pid"

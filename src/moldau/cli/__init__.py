@@ -18,10 +18,19 @@ _DEBUG_VARIABLE = "MOLDAU_DEBUG"
 _INTERRUPTED = 130  # as shells report an end by Ctrl-C
 _NO_SPACE = 28  # ENOSPC; nothing is loaded for it
 _PIPE_CLOSED = 141  # and one by a pipe that nobody reads
+_TERMINATED = 143  # and one by SIGTERM
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if status == _TERMINATED:  # what was begun is in order; who sent it sees that it worked
+        import os
+        import signal
+
+        sys.stderr.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
@@ -113,12 +122,20 @@ def _dispatch(arguments: list[str]) -> int:
         if plain is not None:
             return serving.serve(plain)
     from moldau.cli.app import app
+    from moldau.cli.terminating import terminable
 
     gc.enable()
-    try:
-        status: Any = app(arguments, prog_name="moldau", standalone_mode=False)
-    except Exception as error:
-        return _misused(error)
+    with terminable() as ended:
+        try:
+            status: Any = app(arguments, prog_name="moldau", standalone_mode=False)
+        except Exception as error:
+            status = _misused(error)
+        except KeyboardInterrupt:
+            if not ended:
+                raise
+            status = _INTERRUPTED
+    if ended and status == _INTERRUPTED:
+        return _TERMINATED
     return status if isinstance(status, int) else 0
 
 

@@ -6,13 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moldau.cli.completing import complete_topics
+from moldau.cli.delivery import Delivery, confirmed
 from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
@@ -21,7 +22,7 @@ from moldau.cli.places import parse_time
 from moldau.cli.record_forms import NAMES, Form, Unfit, make_form
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import Producer
 
 app = Commands()
 
@@ -29,6 +30,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _CHUNK_BYTES = 1 << 16
 _LINE_BYTES_MAX = 1 << 30
 _INTERRUPTED = "interrupted"
+_COMMIT_SECONDS = 30.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -137,15 +139,14 @@ def produce(
     settings: dict[str, Any] = {"acks": acks, "compression.type": compression, "linger.ms": 5}
     # A cluster that creates topics by itself takes a moment; without that, a missing one is reported soon.
     settings |= {"topic.metadata.propagation.max.ms": 5_000, "message.timeout.ms": 15_000}
-    settings |= {"enable.idempotence": acks in ("all", "-1"), **outage.settings(target.settings)}
+    settings |= {"enable.idempotence": acks in ("all", "-1"), **outage.settings(target.settings), **delivery.settings()}
     if transactional_id is not None:
         settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
     producer = target.producer(**{name: value for name, value in settings.items() if name not in target.settings})
     records = _paced(_records(sources, reading, fixed, json_lines=json_lines, whole=whole), rate)
     if transactional_id is None:
         stopped = _send_all(producer, topic, records, delivery)
-        producer.flush()
-        _report(topic, delivery, stopped)
+        _report(producer, topic, delivery, acks, stopped)
     else:
         _send_in_transactions(producer, topic, records, delivery, transaction_every)
 
@@ -283,32 +284,6 @@ def _paced(records: Iterable[Record], rate: float | None) -> Iterator[Record]:
         yield record
 
 
-@dataclass(slots=True)
-class Delivery:
-    """What became of the records so far."""
-
-    outage: Outage
-    output: Output
-    sent: int = 0
-    failed: int = 0
-    reason: str = ""
-    _shows: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._shows = self.output.as_json or self.output.template is not None
-
-    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failed += 1
-            self.reason = error.str()
-            return
-        self.sent += 1
-        self.outage.is_over()
-        if self._shows:
-            place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-            self.output.done("", place)
-
-
 def _send_all(producer: Producer, topic: str, records: Iterable[Record], delivery: Delivery) -> str:
     """Hand over all records; why it stopped before the end, if it did."""
     try:
@@ -347,10 +322,14 @@ def _require_partition(target: Target, topic: str, partition: int) -> None:
         fail(f"{topic} has {there}, and no {partition} (they are counted from 0)", ExitCode.NOT_FOUND)
 
 
-def _report(topic: str, delivery: Delivery, stopped: str) -> None:
-    typer.echo(f"{counted(delivery.sent, 'record')} to {topic}", err=True)
-    if delivery.failed:
-        fail(f"{delivery.failed} of {delivery.sent + delivery.failed} records were not delivered: {delivery.reason}")
+def _report(producer: Producer, topic: str, delivery: Delivery, acks: str, stopped: str) -> None:
+    try:
+        delivery.finish(producer)
+    except KeyboardInterrupt:
+        stopped = _INTERRUPTED
+    typer.echo(confirmed(delivery, topic, acks), err=True)
+    if trouble := delivery.trouble():
+        fail(trouble, ExitCode.INTERRUPTED if stopped == _INTERRUPTED else ExitCode.FAILED)
     if stopped == _INTERRUPTED:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if stopped:
@@ -367,6 +346,7 @@ def _send_in_transactions(
 
     producer.init_transactions(30)
     transactions = committed = 0
+    is_committing = False
     try:
         while True:
             before = delivery.sent
@@ -378,22 +358,34 @@ def _send_in_transactions(
             _send(producer, topic, first, delivery)
             for record in batch:
                 _send(producer, topic, record, delivery)
-            producer.flush()
+            delivery.finish(producer)
             if delivery.failed:
-                raise BadInput(  # noqa: TRY301  the same end as for a bad line
-                    f"{delivery.failed} records were not delivered: {delivery.reason}"
-                )
-            producer.commit_transaction(30)
+                raise BadInput(delivery.trouble())  # noqa: TRY301  the same end as for a bad line
+            is_committing = True
+            producer.commit_transaction(_COMMIT_SECONDS)
+            is_committing = False
             transactions += 1
             committed += delivery.sent - before
     except (BadInput, KafkaException, KeyboardInterrupt) as error:
-        try:
-            producer.abort_transaction(15)
-        except KafkaException as other:
-            tell(f"the open transaction could not be aborted and ends by its timeout: {other.args[0].str()}")
+        fate = _aborted(producer, error, is_committing=is_committing)
         typer.echo(f"{counted(committed, 'record')} to {topic} in {counted(transactions, 'transaction')}", err=True)
         if isinstance(error, KeyboardInterrupt):
-            raise
-        reason = error.args[0].str() if isinstance(error, KafkaException) else error
-        fail(f"{reason}; the transaction it belongs to was aborted")
+            fail(f"interrupted; {fate}", ExitCode.INTERRUPTED)
+        fail(f"{error.args[0].str() if isinstance(error, KafkaException) else error}; {fate}")
     typer.echo(f"{counted(committed, 'record')} to {topic} in {counted(transactions, 'transaction')}", err=True)
+
+
+def _aborted(producer: Producer, error: BaseException, *, is_committing: bool) -> str:
+    """Abort the transaction that is open; what is known about it then."""
+    from confluent_kafka import KafkaException
+
+    if is_committing and not (isinstance(error, KafkaException) and error.args[0].txn_requires_abort()):
+        return "it came while a transaction was committed: whether it was, is not known; look before sending it again"
+    try:
+        producer.abort_transaction(15)
+    except KafkaException as other:
+        why = other.args[0].str()
+        return (
+            f"the transaction it belongs to could not be aborted ({why}): its timeout ends it, and nothing of it counts"
+        )
+    return "the transaction it belongs to was aborted"
