@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from moldau.cli.app import app
 from moldau.spark.pipelines import ready
+from tests.support.broker_process import free_port
 
 FILE = """\
 name: small
@@ -49,15 +50,41 @@ def test_mistakes_are_printed_one_a_line(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(FILE.replace("filter: value > 3", "filter: (value"))
     code, text = run("validate", str(file))
-    assert (code, text) == (1, f"{file}:3:10: filter: a ')' is missing\n")
+    assert (code, text) == (2, f"{file}:3:10: filter: a ')' is missing\n")
     file.write_text("name: x\nsorces: {}\n")
     code, text = run("run", str(file))
-    assert code == 1
+    assert code == 2
     assert "unknown key 'sorces'; did you mean 'sources'?" in text
     assert "Traceback" not in text
     code, text = run("run", "metric")
-    assert (code, "no ready pipeline of that name: enrich, events" in text) == (1, True)
+    assert (code, "no ready pipeline of that name: enrich, events" in text) == (4, True)
     assert run("validate", str(file), "--set", "oops")[1].endswith("give NAME=VALUE\n")
+    assert run("validate", str(file), "--set", "oops")[0] == 2
+
+
+def test_each_of_several_files_is_looked_at(tmp_path: Path) -> None:
+    bad, good = tmp_path / "bad.yaml", tmp_path / "good.yaml"
+    bad.write_text("name: x\nsorces: {}\n")
+    good.write_text(FILE)
+    code, text = run("validate", str(bad), "nowhere", str(good))
+    assert code == 2
+    assert "sorces" in text
+    assert "there is no file 'nowhere'" in text
+    assert f"{good}: valid" in text
+
+
+def test_exit_codes_are_those_of_all_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE)
+    assert run("status", str(file))[0] == 4, "it has not run yet"
+    assert run("show", "nobody")[0] == 4
+    assert run("run", str(file), "--generate", "3")[0] == 2, "it has no generator"
+    topics = FILE.replace("{rate: 1}", "{topic: t}") + f"kafka: {{bootstrap.servers: '127.0.0.1:{free_port()}'}}\n"
+    file.write_text(topics)
+    code, text = run("run", str(file))
+    assert (code, "no broker answers" in text) == (3, True), text
+    assert run("init", "--topic", "t", "--name", "n", "-b", f"127.0.0.1:{free_port()}")[0] == 3
 
 
 def test_a_pipeline_is_explained_in_words() -> None:
@@ -88,7 +115,7 @@ def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int,
     file = tmp_path / "p.yaml"
     file.write_text(FILE)
     code, text = run("status", str(file))
-    assert (code, "small has not run yet" in text) == (1, True)
+    assert (code, "small has not run yet" in text) == (4, True)
     folder = tmp_path / "moldau-pipelines" / "small"
     folder.mkdir(parents=True)
     query = {"name": "console-step_1", "state": "waiting", "batch_id": 4, "rows_total": 1234, "lag_records": 56}
@@ -105,5 +132,5 @@ def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int,
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
     code, text = run(*command)
-    assert code == 1
+    assert code == 2
     assert "pip install 'moldau[spark]'" in text

@@ -70,12 +70,12 @@ def _run(*words: str, told: str = "") -> subprocess.CompletedProcess[str]:
 def test_a_line_for_the_users_file() -> None:
     done = _run("console-user", "vera", "--role", "operator", told="a long password\n")
     assert parse_users(done.stdout)["vera"].role.word == "operator"
-    assert _run("console-user", "vera", told="short\n").returncode == 1
+    assert _run("console-user", "vera", told="short\n").returncode == 2
 
 
 def test_a_console_for_others_wants_a_login() -> None:
     done = _run("console", "--listen", "0.0.0.0:8080")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--users FILE or --oidc FILE" in done.stderr
 
 

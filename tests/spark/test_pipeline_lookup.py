@@ -86,5 +86,5 @@ sinks:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["p.yaml"]
     file.write_text(file.read_text().replace("id > 3", "id > otherwise(3)"))
     result = CliRunner().invoke(app, ["pipeline", "explain", str(file), "--plan"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"{file}:7:5: Spark does not accept 'step_1': [UNRESOLVED_ROUTINE]" in result.output

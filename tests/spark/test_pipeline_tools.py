@@ -164,9 +164,10 @@ def test_a_new_file_from_a_sample_of_a_topic(bootstrap: str, tmp_path: Path) -> 
     assert isinstance(source, model.TopicSource)
     assert isinstance(source.parse, model.JsonParse)
     assert source.parse.schema == "`id` bigint, `price` double, `at` timestamp, `tags` array<string>, `note` string"
-    assert CliRunner().invoke(app, asked).exit_code == 1, "a file that is there is left alone"
+    assert CliRunner().invoke(app, asked).exit_code == 2, "a file that is there is left alone"
     missing = CliRunner().invoke(app, ["init", "--topic", "nobody", "--name", "n", "-b", bootstrap])
     assert "there is no topic 'nobody'" in missing.output
+    assert missing.exit_code == 4
 
 
 def test_metrics_and_a_view_of_80_columns() -> None:

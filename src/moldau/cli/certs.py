@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from moldau.cli.failure import ExitCode, fail, misused
 
 if TYPE_CHECKING:
     from moldau.security.certificates import Certified
@@ -32,14 +34,14 @@ def init(
     from moldau.security.certificates import CertificatesUnavailable, new_authority
 
     if (folder / _AUTHORITY).exists():
-        _fail(f"{folder / _AUTHORITY} is there already: an authority made anew would invalidate what it signed")
+        misused(f"{folder / _AUTHORITY} is there already: an authority made anew would invalidate what it signed")
     try:
         authority = new_authority(name, days=days)
         folder.mkdir(parents=True, exist_ok=True)
         authority.write(folder / _AUTHORITY)
         (folder / _TRUSTED).write_text(authority.certificate)
     except (CertificatesUnavailable, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{folder / _TRUSTED}")
 
 
@@ -71,13 +73,13 @@ def _issue(folder: Path, name: str, hosts: list[str], days: int) -> None:
     from moldau.security.certificates import CertificatesUnavailable, issue
 
     if Path(name).name != name or name in (".", "..", "ca", "ca-key"):
-        _fail(f"{name!r} cannot be the name of a file: use another")
+        misused(f"{name!r} cannot be the name of a file: use another")
     path = folder / f"{name}.pem"
     try:
         authority = _read_authority(folder)
         issue(authority, name, hosts, days=days).write(path, authority.certificate)
     except (CertificatesUnavailable, OSError, ValueError, TypeError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{path}")
 
 
@@ -86,10 +88,5 @@ def _read_authority(folder: Path) -> Certified:
 
     path = folder / _AUTHORITY
     if not path.exists():
-        _fail(f"{path} is not there: `moldau certs init` makes it")
+        fail(f"{path} is not there: `moldau certs init` makes it", ExitCode.NOT_FOUND)
     return Certified.read(path)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"moldau: {message}", err=True)
-    raise typer.Exit(1)

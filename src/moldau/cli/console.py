@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from moldau.cli.failure import fail
+from moldau.cli.failure import fail, misused
 from moldau.cli.frame import Target
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def console(
 
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        fail(f"the console needs {', '.join(missing)}: pip install 'moldau[console]'")
+        misused(f"the console needs {', '.join(missing)}: pip install 'moldau[console]'")
     from moldau.console.gate.roles import Role
     from moldau.console.messages.masking import parse_masks
     from moldau.console.settings import ConsoleSettings
@@ -81,9 +81,9 @@ def console(
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdecimal():
-        fail(f"--listen {listen}: give HOST:PORT, for example {DEFAULT_LISTEN}")
+        misused(f"--listen {listen}: give HOST:PORT, for example {DEFAULT_LISTEN}")
     if host not in _LOOPBACK and users is None and oidc is None:
-        fail(f"--listen {listen} can be reached by others, so people must log in: give --users FILE or --oidc FILE")
+        misused(f"--listen {listen} can be reached by others, so people must log in: give --users FILE or --oidc FILE")
     try:
         provider = _oidc(oidc) if oidc is not None else None
         public = urlsplit(provider.public_url if provider is not None else "")
@@ -108,13 +108,13 @@ def console(
     except OSError as error:
         fail(f"{error.filename or listen}: {error.strerror}")
     except ValueError as error:
-        fail(str(error))
+        misused(str(error))
 
 
 def _hosts(host: str, more: list[str]) -> frozenset[str]:
     names = {"127.0.0.1", "localhost", "[::1]"} if host in _LOOPBACK else {host.lower()}
     if host in ("0.0.0.0", "::") and not more:  # noqa: S104  what was asked for
-        fail("--listen on all addresses needs --allow-host NAME for each name browsers use")
+        misused("--listen on all addresses needs --allow-host NAME for each name browsers use")
     return frozenset(names | {name.lower() for name in more})
 
 
@@ -214,12 +214,12 @@ def console_user(
     from moldau.console.gate.users import hashed
 
     if ":" in name or not name.isprintable() or not name:
-        fail("a name has no colon, and can be printed")
+        misused("a name has no colon, and can be printed")
     try:
         found = role_named(role)
     except ValueError as error:
-        fail(str(error))
+        misused(str(error))
     password = getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:
-        fail("a password has at least 8 characters")
+        misused("a password has at least 8 characters")
     typer.echo(f"{name}:{found.word}:{hashed(password)}")

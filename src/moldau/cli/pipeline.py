@@ -15,16 +15,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from moldau.cli.failure import fail
+from moldau.cli.failure import ExitCode, fail, misused
 from moldau.cli.spark_start import starting_spark
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from moldau.spark.pipelines.errors import PipelineError
     from moldau.spark.pipelines.model import Pipeline
     from moldau.spark.pipelines.progress import QueryProgress
     from moldau.spark.pipelines.runner import Running
@@ -39,7 +40,7 @@ def _needs_spark() -> None:
 
     missing = [name for name in ("pyspark", "yaml", "pyarrow") if find_spec(name) is None]
     if missing:
-        fail(f"pipelines need {', '.join(missing)}: pip install 'moldau[spark]'")
+        misused(f"pipelines need {', '.join(missing)}: pip install 'moldau[spark]'")
 
 
 Target = Annotated[str, typer.Argument(metavar="FILE_OR_NAME", help="A pipeline file, or the name of a ready one.")]
@@ -69,17 +70,18 @@ def _load(
         from moldau.spark.pipelines import PipelineError
         from moldau.spark.pipelines.ready import find, names
     except ImportError as error:
-        fail(f"pipelines need PySpark and PyYAML: pip install 'moldau[spark]' ({error})")
+        misused(f"pipelines need PySpark and PyYAML: pip install 'moldau[spark]' ({error})")
     variables = {}
     for pair in settings or ():
         name, equals, value = pair.partition("=")
         if not equals:
-            fail(f"--set {pair}: give NAME=VALUE")
+            misused(f"--set {pair}: give NAME=VALUE")
         variables[name] = value
     if bootstrap:
         variables.setdefault("bootstrap", bootstrap)
     if not os.path.exists(target) and target not in names():
-        fail(f"there is no file {target!r}, and no ready pipeline of that name: {', '.join(names())}")
+        told = f"there is no file {target!r}, and no ready pipeline of that name: {', '.join(names())}"
+        fail(told, ExitCode.NOT_FOUND)
     try:
         pipeline = find(target, variables, environment=environment)
     except PipelineError as error:
@@ -93,10 +95,17 @@ def _absolute(folder: str) -> str:
     return folder if "://" in folder else os.path.abspath(folder)
 
 
-def _fail_with(error: Any) -> Any:
+_CODES = {"cluster": ExitCode.UNREACHABLE, "login": ExitCode.DENIED, "topics": ExitCode.NOT_FOUND}
+
+
+def _fail_with(error: PipelineError) -> NoReturn:
+    _show(error)
+    raise typer.Exit(_CODES.get(error.concerns, ExitCode.USAGE))
+
+
+def _show(error: PipelineError) -> None:
     for problem in error.problems:
         typer.echo(str(problem), err=True)
-    raise typer.Exit(1)
 
 
 @app.command()
@@ -109,19 +118,19 @@ def validate(
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines import validate as check
 
-    wrong = False
+    worst = 0
     for target in targets:
-        pipeline = _load(target, settings, environment=env)
         try:
-            check(pipeline)
+            check(_load(target, settings, environment=env))
         except PipelineError as error:
-            wrong = True
-            for problem in error.problems:
-                typer.echo(str(problem), err=True)
+            _show(error)
+            worst = ExitCode.USAGE
+        except typer.Exit as ended:  # told already; the others are looked at all the same
+            worst = worst or ended.exit_code
         else:
             typer.echo(f"{target}: valid")
-    if wrong:
-        raise typer.Exit(1)
+    if worst:
+        raise typer.Exit(worst)
 
 
 @app.command("list")
@@ -154,7 +163,7 @@ def show(name: Annotated[str, typer.Argument(help="A ready pipeline.")]) -> None
     from moldau.spark.pipelines.ready import names, text
 
     if name not in names():
-        fail(f"no ready pipeline is called {name!r}: {', '.join(names())}")
+        fail(f"no ready pipeline is called {name!r}: {', '.join(names())}", ExitCode.NOT_FOUND)
     typer.echo(text(name), nl=False)
 
 
@@ -225,7 +234,7 @@ def status(
     pipeline = _load(target, settings, bootstrap_server, checkpoint, env)
     found = read_status(pipeline.checkpoint_folder)
     if found is None:
-        fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}")
+        fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}", ExitCode.NOT_FOUND)
     age_s = max(0.0, time.time() - float(found["time"]))
     alive = bool(found["running"]) and _is_alive(int(found["pid"]))
     what = "running" if alive else "not running" if not found["running"] else "ended without saying so (killed?)"
@@ -260,7 +269,7 @@ def try_out(
     ] = None,
     settings: Settings = None,
 ) -> None:
-    """Try a pipeline on sample rows and compare what comes out; needs no broker. Ends with 1 if anything differs."""
+    """Try a pipeline on sample rows and compare what comes out; needs no broker. Exits with 6 if anything differs."""
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines import validate as check
     from moldau.spark.pipelines.trial import file_of, read_trials, run_trials
@@ -282,7 +291,7 @@ def try_out(
         for difference in outcome.differences:
             typer.echo(f"  {difference}")
     if any(outcome.differences for outcome in outcomes):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.UNHEALTHY)
 
 
 @app.command()
@@ -360,7 +369,7 @@ def _generate(pipeline: Pipeline, count: int, settings: list[str] | None, bootst
     from moldau.spark.pipelines.functions import find as function
 
     if not pipeline.generator:
-        fail(f"{pipeline.name} has no generator: add `generator: module:function`")
+        misused(f"{pipeline.name} has no generator: add `generator: module:function`")
     made = function(pipeline.generator, pipeline.folder)(pipeline.bootstrap_servers, pipeline.parameters, count)
     shown = ", ".join(f"{key}: {value}" for key, value in made.items() if isinstance(value, int | str))
     typer.echo(f"{pipeline.name}: generated {shown}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.failure import fail
+from moldau.cli.failure import ExitCode, explain, fail, misused
 from moldau.cli.harmless import harmless_cell
 from moldau.cli.pipeline import Bootstrap, Environment, Settings, Target, _fail_with, _load, app, run_pipeline
 
@@ -32,11 +32,12 @@ def init(
 
     path = file or Path(f"{name}.yaml")
     if path.exists():
-        fail(f"{path} is there already: remove it, or choose another --file")
+        misused(f"{path} is there already: remove it, or choose another --file")
     try:
         values = sample(bootstrap_server, topic)
     except (ClientError, AuthenticationFailed) as error:
-        fail(f"topic {topic} cannot be sampled: {error}")
+        explained = explain(error, bootstrap_server)
+        fail(f"topic {topic} cannot be sampled: {error}", explained.code if explained else ExitCode.FAILED)
     text = pipeline_text(name, bootstrap_server, topic, values)
     try:
         validate(loads(text, str(path)))
@@ -96,7 +97,7 @@ def _run_shadow(
     except PipelineError as error:
         _fail_with(error)
     except ValueError as error:
-        fail(str(error))
+        misused(str(error))
     typer.echo(f"{shadow.name}: into {', '.join(outputs(shadow))}", err=True)
     run_pipeline(shadow, once=True, master=master)
 

@@ -56,7 +56,7 @@ def relay(
     try:
         parts += _outboxes(bootstrap_server, outbox or [], config)
         if not parts:
-            fail("there is nothing to relay: --no-delays leaves nothing to do but an --outbox")
+            misused("there is nothing to relay: --no-delays leaves nothing to do but an --outbox")
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(parts, place))
     except ToolkitError as error:

@@ -45,6 +45,8 @@ class Problem:
 class PipelineError(Exception):
     """One or more problems, in the order of the file. Found before Spark starts wherever that is possible."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], *, concerns: str = "file") -> None:
+        """`concerns`: the `file`, or what was asked for it: `cluster` (nobody answers), `login`, `topics` (missing)."""
+        self.concerns = concerns
         self.problems = sorted(set(problems), key=lambda each: (each.mark.file, each.mark.line, each.mark.column))
         super().__init__("\n".join(map(str, self.problems)))

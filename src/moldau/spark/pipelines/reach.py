@@ -44,12 +44,17 @@ def require_cluster(pipeline: model.Pipeline) -> None:
         with Cluster(hasty_settings(pipeline), patience_s=_PATIENCE_SECONDS, pause_s=0.5) as cluster:
             missing = cluster.topics(sources).missing
     except AuthenticationFailed as error:
-        raise PipelineError([Problem(mark, str(error), "check the login under `kafka:`")]) from error
+        problem = Problem(mark, str(error), "check the login under `kafka:`")
+        raise PipelineError([problem], concerns="login") from error
     except ClientError as error:
         told = f"no broker answers at {pipeline.bootstrap_servers}: {error}"
-        raise PipelineError([Problem(mark, told, "check `bootstrap.servers`, and that the cluster is up")]) from error
+        problem = Problem(mark, told, "check `bootstrap.servers`, and that the cluster is up")
+        raise PipelineError([problem], concerns="cluster") from error
     if missing:
         raise PipelineError(
-            Problem(sources[name].where.of("topic"), f"there is no topic {name!r}", "create it first")
-            for name in missing
+            (
+                Problem(sources[name].where.of("topic"), f"there is no topic {name!r}", "create it first")
+                for name in missing
+            ),
+            concerns="topics",
         )
