@@ -72,6 +72,7 @@ def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
             return Explained(str(error), ExitCode.FAILED)
     if "moldau.client.connection" in sys.modules:
         from moldau.client.admin import UnknownBroker
+        from moldau.client.cluster import UnknownTopic
         from moldau.client.connection import BrokerError, ClientError, Disconnected
         from moldau.client.sasl import AuthenticationFailed
 
@@ -81,7 +82,7 @@ def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
             return Explained(str(error), code_of(int(error.code)))
         if isinstance(error, AuthenticationFailed):
             return Explained(str(error), ExitCode.DENIED)
-        if isinstance(error, UnknownBroker):
+        if isinstance(error, UnknownBroker | UnknownTopic):
             return Explained(str(error), ExitCode.NOT_FOUND)
         if isinstance(error, ClientError):
             return Explained(str(error), ExitCode.FAILED)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as t
 
-from moldau.client.cluster import Cluster
-from moldau.client.connection import ClientError
+from moldau.client.cluster import Cluster, UnknownTopic
 from moldau.spark.connecting import client_settings
 from moldau.spark.fetch_client import read_range
 from moldau.spark.options import EARLIEST, LATEST
@@ -25,7 +24,7 @@ def sample(bootstrap: str, topic: str, kafka: dict[str, str] | None = None, coun
     with Cluster(settings, patience_s=5) as cluster:
         topics = cluster.topics([topic])
         if topics.missing:
-            raise ClientError(f"there is no topic {topic!r}")
+            raise UnknownTopic(f"there is no topic {topic!r}")
         first = cluster.list_offsets(dict.fromkeys(topics.leaders, EARLIEST), topics=topics)
         last = cluster.list_offsets(dict.fromkeys(topics.leaders, LATEST), topics=topics)
     share = max(count // max(len(last), 1), 1)
