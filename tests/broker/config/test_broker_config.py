@@ -156,6 +156,7 @@ def test_defaults_of_unsupported_settings_and_supported_classes_are_fine() -> No
         ({"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, "different port"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2,CONTROLLER://:3"}, "different name"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1,CONTROLLER://:3"}, "Clients cannot reach 0.0.0.0"),
+        ({"advertised.listeners": "PLAINTEXT://h:1,CONTROLLER://0.0.0.0:2"}, "Clients cannot reach 0.0.0.0"),
         ({"advertised.listeners": "SSL://h:1"}, "Brokers reach each other through the advertised listener PLAINTEXT"),
         ({"advertised.listeners": "PLAINTEXT://h:1,SSL://h:2"}, "The broker does not listen on SSL"),
         ({"inter.broker.listener.name": "SSL"}, "set inter.broker.listener.name to one of them"),

@@ -44,6 +44,8 @@ class BrokerConfig:
     listeners: tuple[Endpoint, ...]
     advertised_listeners: tuple[Endpoint, ...]
     """What brokers' clients are told; never a controllers' listener."""
+    advertised_controller_listeners: tuple[Endpoint, ...]
+    """What other nodes are told of the controllers' listeners: as advertised, or as they listen."""
     voters: tuple[Voter, ...]
 
     def __repr__(self) -> str:

@@ -166,7 +166,9 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     if unknown:
         reason = f"The broker does not listen on {', '.join(unknown)}: listeners has {', '.join(listening)}"
         raise _invalid(config, "advertised.listeners", reason)
-    if any(endpoint.host == "0.0.0.0" for endpoint in config.advertised_listeners):  # noqa: S104 - refused, not bound
+    told = {endpoint.host for endpoint in config.advertised_listeners}
+    of_controllers = any("://0.0.0.0:" in text for text in config.get_list("advertised.listeners"))
+    if of_controllers or "0.0.0.0" in told:  # noqa: S104 - refused, not bound
         key = "listeners" if config.values["advertised.listeners"] is None else "advertised.listeners"
         reason = "Clients cannot reach 0.0.0.0: give advertised.listeners an address they can use"
         raise _invalid(config, key, reason)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from moldau.broker.config.broker import BrokerConfig, Voter
 from moldau.broker.config.checks import check_broker_config
-from moldau.broker.config.endpoints import parse_endpoints, parse_protocol_map
+from moldau.broker.config.endpoints import Endpoint, parse_endpoints, parse_protocol_map
 from moldau.broker.config.errors import InvalidConfig
 from moldau.broker.config.properties import parse_overrides
 from moldau.broker.config.registry import (
@@ -173,8 +173,16 @@ def _assemble(
         listener_protocols=protocols,
         listeners=endpoints,
         advertised_listeners=tuple(endpoint for endpoint in advertised if endpoint.listener not in controller_names),
+        advertised_controller_listeners=_controllers(endpoints, advertised, controller_names),
         voters=tuple(Voter(*parse_voter(text)) for text in _list(values, "controller.quorum.voters")),
     )
+
+
+def _controllers(
+    endpoints: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...], names: tuple[str, ...]
+) -> tuple[Endpoint, ...]:
+    given = {endpoint.listener: endpoint for endpoint in advertised}
+    return tuple(given.get(each.listener, each) for each in endpoints if each.listener in names)
 
 
 def _list(values: Mapping[str, ConfigValue], key: str) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ async def refuse_other_cluster(config: BrokerConfig, channels: Channels, cluster
 
 def _other_controllers(config: BrokerConfig) -> list[tuple[str, int]]:
     others = [(voter.host, voter.port) for voter in config.voters if voter.id != config.node_id]
-    own = {(each.host, each.port) for each in config.controller_listeners}
+    own = {(each.host, each.port) for each in (*config.controller_listeners, *config.advertised_controller_listeners)}
     for server in config.get_list("controller.quorum.bootstrap.servers"):
         host, _, port = server.rpartition(":")
         address = (host.strip("[]"), int(port))

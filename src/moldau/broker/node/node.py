@@ -25,6 +25,7 @@ from moldau.broker.config.rules import TableRules
 from moldau.broker.config.running import updated_config
 from moldau.broker.controller.channel import ControllerChannel
 from moldau.broker.controller.local import LocalController
+from moldau.broker.node.addresses import needs_own_name, own_name, told_to_clients, told_to_nodes
 from moldau.broker.node.housekeeping import Housekeeping
 from moldau.broker.node.identity import adopt, find_cluster_id, known_cluster_id, refuse_other_cluster
 from moldau.broker.node.registration import BrokerLifecycle, clean_shutdown_epoch, register_controller
@@ -173,7 +174,7 @@ class Node:
         metadata.open()
         broker.controller = self._controller(broker)
         broker.controller_channel = ControllerChannel(broker)
-        endpoints = await self._listen(network)
+        endpoints, controllers = await self._listen(network)
         metadata.on_leader_change.append(broker.controller.on_leader_change)
         metadata.on_failure.append(self._fail)
         if metadata.is_leader:
@@ -197,7 +198,7 @@ class Node:
             self._registering = keep_going(
                 broker.loop,
                 "registering the controller",
-                lambda: register_controller(broker, self._controller_endpoints()),
+                lambda: register_controller(broker, controllers),
             )
         if config.is_broker:
             self._enter("registering with the controller")
@@ -356,8 +357,8 @@ class Node:
         )
         return LocalController(broker, context, sessions)
 
-    async def _listen(self, network: Network) -> list[Endpoint]:
-        """Bind, and say what clients are to be told: the advertised listeners, with the ports that were bound."""
+    async def _listen(self, network: Network) -> tuple[list[Endpoint], list[Endpoint]]:
+        """Bind, and say what is to be told: to clients, and to other nodes about the controller."""
         config, broker = self.config, self.broker
         bound: dict[ListenerKind, tuple[Endpoint, ...]] = {
             "controller": config.controller_listeners,
@@ -372,19 +373,11 @@ class Node:
                 listener = await network.listen(host, each.port, handler, name=each.listener, tls=tls)
                 self._listeners[each.listener] = listener
         self._security.watch(self._listeners)
-        if reached := self._controller_endpoints():
-            broker.metadata_log.set_endpoints([(each.listener, each.host or "", each.port) for each in reached])
-        return [
-            each._replace(port=each.port or self._listeners[each.listener].port, host=each.host or "localhost")
-            for each in config.advertised_listeners
-        ]
-
-    def _controller_endpoints(self) -> list[Endpoint]:
-        """Where this node's controller can be reached, as far as it knows."""
-        return [
-            each._replace(port=self._listeners[each.listener].port, host=each.host or "localhost")
-            for each in self.config.controller_listeners
-        ]
+        name = await broker.loop.run_in_executor(self._executor, own_name) if needs_own_name(config) else "localhost"
+        ports = {each: listener.port for each, listener in self._listeners.items()}
+        if controllers := told_to_nodes(config, ports, name):
+            broker.metadata_log.set_endpoints([(each.listener, each.host or "", each.port) for each in controllers])
+        return told_to_clients(config, ports, name), controllers
 
     def _publish(self, before: ClusterImage, after: ClusterImage, delta: ImageDelta | None = None) -> None:
         """The cluster changed: act on it before anybody is told that it did."""

@@ -7,6 +7,11 @@ upon: it heard of that from leaders of this epoch or of earlier ones.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+_PATIENCE_SECONDS = 10.0
 
 
 class CatchingUp:
@@ -18,12 +23,17 @@ class CatchingUp:
         self._waiters: list[asyncio.Future[None]] = []
         self._refusal: Exception | None = None
 
-    async def wait(self) -> None:
+    async def wait(self, explain: Callable[[], str]) -> None:
+        """While it takes long, the log says so again and again, with what `explain` knows."""
         if self._refusal is not None:
             raise self._refusal
         if not self.is_over:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            seconds = _PATIENCE_SECONDS
+            while not (await asyncio.wait((waiter,), timeout=_PATIENCE_SECONDS))[0]:
+                _log.warning("waiting for the quorum for %.0f s: %s", seconds, explain())
+                seconds += _PATIENCE_SECONDS
             await waiter
 
     def applied(self, offset: int, leader_high_watermark: int | None) -> None:

@@ -251,7 +251,14 @@ class MetadataQuorum:
     async def wait_until_caught_up(self) -> None:
         """Until `committed` has everything that this node can ever have acted upon: what a leader had committed in its
         own epoch when it first told."""
-        await self._catching_up.wait()
+        await self._catching_up.wait(self._what_is_missing)
+
+    def _what_is_missing(self) -> str:
+        raft = self._raft
+        at = raft.leader_address
+        leader = "no leader" if at is None else f"node {raft.leader_id} leads from {at.host}:{at.port}"
+        troubles = self._requests.troubles.values() if self._requests is not None else ()
+        return "; ".join((f"epoch {raft.epoch}, {leader}", *troubles))
 
     async def resign(self) -> None:
         """Let another lead, if this node does: tell the others, and give them a moment to elect."""

@@ -48,6 +48,8 @@ class QuorumRequests:
         self._config = config
         self._sending: set[asyncio.Task[None]] = set()
         self._strangers: set[Address] = set()
+        # Why those who did not answer last did not: for people who ask what is missing.
+        self.troubles: dict[Address, str] = {}
 
     def send(self, send: Send) -> None:
         task = begin(asyncio.get_running_loop(), "a request of the quorum", self._ask(send))
@@ -89,8 +91,10 @@ class QuorumRequests:
             answer = decode_answer(request, response)
         except Exception as error:  # whatever the peer, or the way to it, did: it has not answered
             _log.debug("%s to node %s: %s", type(request).__name__, send.node_id, error)
+            self.troubles[send.address] = str(error) or f"{send.address.host} does not answer"
             self._tell(partial(self._raft.on_failure, send=send))
             return
+        self.troubles.pop(send.address, None)
         if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and send.address not in self._strangers:
             self._strangers.add(send.address)
             _log.error(

@@ -104,7 +104,9 @@ def bootstrap_servers(config: BrokerConfig) -> tuple[Address, ...]:
 
 
 def own_endpoints(config: BrokerConfig) -> tuple[tuple[str, Address], ...]:
+    """Where this node's controller is, before its listeners are bound."""
     mine = next((each for each in config.voters if each.id == config.node_id), None)
     if mine is not None and config.controller_listener_names:
         return ((config.controller_listener_names[0], Address(mine.host, mine.port)),)
-    return tuple((each.listener, Address(each.host or "localhost", each.port)) for each in config.controller_listeners)
+    told = config.advertised_controller_listeners
+    return tuple((each.listener, Address(each.host or "localhost", each.port)) for each in told)
