@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from moldau.broker.config import load_broker_config
+from moldau.broker.config.properties import parse_properties
 from moldau.testing import Broker
 from tests.cli.running import Command
 from tests.interop.apache_kafka import TOOLS
@@ -18,35 +20,61 @@ PAGES = [
     ROOT / "README.md",
     *(each for folder in (".", "start", "how") for each in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
-_BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Run here, or by the tests of their room: YAML is pipelines (tests/spark), saved here for the commands that use them.
+_RUN = ("python", "console", "properties", "yaml")
+# Shown, and not run: what was there before Moldau or needs another server, what is printed, files of another kind.
+_SHOWN = ("py", "text", "ini")
+# Test files are run by pytest: tests/testing/test_docs.py.
+_ELSEWHERE = ("pyspark.md",)  # its Python runs where there is a Spark session already: tests/spark/test_notebook.py
+_IS_TEST = re.compile(r"^def test_|^@pytest", re.MULTILINE)
+# These do not end by themselves, ask on a terminal, or want a run, trials, dead letters, a login or a file that there
+# are not (tests/spark, tests/cli and tests/security try them); and what is installed is installed.
+_LEFT_OUT = re.compile(
+    r"moldau (serve|cluster|console|format|token|user add alice"
+    r"|pipeline (run|status|test|init|replay|backfill|redrive))|pip install|make |systemctl|example\.org"
+)
+_SPARK_SECONDS = 150
+# What the broker of a page has to have.
+_SETTINGS = {
+    "security.md": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+}
+_NODE = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "controller.quorum.voters": "1@127.0.0.1:9093",
+}
 
 
 class Block(NamedTuple):
-    name: str
     language: str
     text: str
 
 
-def blocks() -> list[Block]:
-    return [
-        Block(f"{page.name}-{number}", found[1], found[2])
-        for page in PAGES
-        for number, found in enumerate(_BLOCK.finditer(page.read_text()))
-    ]
-
-
-# These do not end by themselves, or want a run, trials or dead letters that there are not (tests/spark and tests/cli
-# try them); and what is installed is installed.
-_LEFT_OUT = re.compile(
-    r"moldau (serve|cluster|console|pipeline (run|status|test|init|replay|backfill|redrive))|pip install|make "
-)
-_SPARK_SECONDS = 150
+def blocks(page: Path) -> list[Block]:
+    return [Block(found[1], found[2]) for found in _BLOCK.finditer(page.read_text())]
 
 
 def commands(block: Block) -> list[str]:
     """Its `moldau` lines that can be run against the broker of the test."""
     lines = [line[2:].partition(" #")[0].strip() for line in block.text.splitlines() if line.startswith("$ ")]
     return [line for line in lines if re.search(r"\bmoldau\b", line) and not _LEFT_OUT.search(line)]
+
+
+def programs(page: Path) -> list[list[str]]:
+    """What a reader would run, in the order of the page."""
+    found = []
+    for block in blocks(page):
+        if block.language == "console":
+            found += [["bash", "-o", "pipefail", "-c", command] for command in commands(block)]
+        elif block.language == "python" and not _IS_TEST.search(block.text) and page.name not in _ELSEWHERE:
+            found.append([sys.executable, "-c", block.text])
+    return found
 
 
 def save_files(folder: Path) -> None:
@@ -56,49 +84,59 @@ def save_files(folder: Path) -> None:
             (folder / f"{found[2]}.yaml").write_text(found[1])
 
 
-PYTHON = [block for block in blocks() if block.language == "python"]
-CONSOLE = [block for block in blocks() if block.language == "console" and commands(block)]
+RUN = [page for page in PAGES if programs(page)]
 
 
 def test_there_is_something_to_run() -> None:
-    assert PYTHON
-    assert CONSOLE
+    assert len(RUN) > 8
 
 
 @pytest.mark.timeout(2 * _SPARK_SECONDS)
-@pytest.mark.parametrize("block", PYTHON, ids=[block.name for block in PYTHON])
-def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
-    with Broker() as broker:
-        text = block.text.replace("127.0.0.1:9092", broker.bootstrap_servers)
-        done = subprocess.run(
-            [sys.executable, "-c", text],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=_SPARK_SECONDS,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("block", CONSOLE, ids=[block.name for block in CONSOLE])
-def test_console_blocks_run(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     save_files(tmp_path)
-    with Broker() as broker:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with Broker(_SETTINGS.get(page.name), data_dir=str(tmp_path / "moldau-data")) as broker:
         environment = os.environ | {"PATH": path, "MOLDAU_BOOTSTRAP_SERVER": broker.bootstrap_servers}
         environment["MOLDAU_HOME"] = str(tmp_path / "home")
-        for command in commands(block):
+        for program in programs(page):
             done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", command],
+                [word.replace("127.0.0.1:9092", broker.bootstrap_servers) for word in program],
                 capture_output=True,
                 text=True,
                 cwd=tmp_path,
                 env=environment,
-                timeout=50,
+                timeout=_SPARK_SECONDS,
                 check=False,
             )
-            assert done.returncode == 0, (command, done.stderr)
+            assert done.returncode == 0, (program, done.stderr)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "docs" / "toolkit").glob("*.md")], ids=lambda page: page.stem)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    """One without a language is one that nobody runs, and nobody knows."""
+    assert [each for each in blocks(page) if each.language not in (*_RUN, *_SHOWN)] == []
+    assert [
+        line
+        for block in blocks(page)
+        if block.language == "console"
+        for line in block.text.splitlines()[:1]
+        if not line.startswith("$ ")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in PAGES if "```properties" in each.read_text()], ids=lambda each: each.stem
+)
+def test_settings_that_are_shown_are_taken(page: Path) -> None:
+    shown = [parse_properties(block.text) for block in blocks(page) if block.language == "properties"]
+    for number, settings in enumerate(shown):
+        if page.name == "security.md" and number > 0:
+            settings = shown[0] | settings  # listeners are shown first, and meant below
+        if page.name == "security.md":
+            settings = {"sasl.enabled.mechanisms": "SCRAM-SHA-512"} | settings
+        is_alone = "listeners" in settings and "CONTROLLER" not in settings["listeners"]
+        load_broker_config(settings if is_alone else _NODE | settings)
 
 
 def test_the_files_that_the_architecture_names_are_there() -> None:
