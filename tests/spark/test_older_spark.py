@@ -1,17 +1,87 @@
-"""What older versions of Spark lack is said, not stumbled over."""
+"""What older versions of Spark lack is said, not stumbled over; what they can do is done exactly.
 
+Spark 4.1 asks for the end of a batch without saying where it begins, and before the start of a new query. Its calls are
+made here in its order.
+"""
+
+import importlib
 import sys
+from collections.abc import Iterator
 
 import pytest
-from pyspark.sql.types import StructType
 
-from moldau.spark.datasource import MoldauDataSource
+from moldau.spark import read_limits, stream_source
+from moldau.spark.options import OptionError
+from moldau.spark.source import read_rows
+from moldau.spark.stream_source import StreamReader, make_stream_reader
+from tests.spark.reading import send
+from tests.support.clients import create_topic
 
 
-def test_spark_4_1_has_no_streams_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
-    monkeypatch.delitem(sys.modules, "moldau.spark.stream_source", raising=False)
-    source = MoldauDataSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
-    with pytest.raises(NotImplementedError, match=r"use Spark 4\.2 or newer"):
-        source.streamReader(StructType())
-    assert source.reader(source.schema()) is not None
+def stream(bootstrap: str, topic: str, **options: str) -> StreamReader:
+    from moldau.spark.options import source_schema
+
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **options}
+    return make_stream_reader(given, source_schema(given))
+
+
+def offsets_of(reader: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[int]:
+    tasks = reader.partitions(start, end)
+    return [
+        offset
+        for task in tasks
+        for batch in read_rows(task, reader._options)
+        for offset in batch.column("offset").to_pylist()
+    ]
+
+
+def test_a_stream_that_is_told_no_start_reads_each_record_once(bootstrap: str) -> None:
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 3)
+    reader = stream(bootstrap, topic, startingOffsets="earliest")
+    first = reader.latestOffset()
+    assert first == {topic: {"0": 3}}
+    assert offsets_of(reader, reader.initialOffset(), first) == [0, 1, 2]
+    send(bootstrap, topic, 2)
+    again = stream(bootstrap, topic, startingOffsets="earliest")  # after a restart: no start is asked for
+    second = again.latestOffset()
+    assert offsets_of(again, first, second) == [3, 4]
+    again.stop()
+    reader.stop()
+
+
+def test_a_stream_from_the_latest_starts_at_the_end_that_was_told_first(bootstrap: str) -> None:
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 3)
+    reader = stream(bootstrap, topic, startingOffsets="latest")
+    first = reader.latestOffset()
+    send(bootstrap, topic, 2)  # between the two questions: they belong to the next batch
+    assert reader.initialOffset() == first == {topic: {"0": 3}}
+    assert offsets_of(reader, reader.initialOffset(), first) == []
+    send(bootstrap, topic, 1)
+    # The batch is repeated by a process that has never told an end.
+    again = stream(bootstrap, topic, startingOffsets="latest")
+    assert offsets_of(again, again.initialOffset(), first) == []
+    assert offsets_of(again, first, again.latestOffset()) == [3, 4, 5]
+    again.stop()
+    reader.stop()
+
+
+@pytest.fixture
+def without_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The names of Spark 4.2 are not there."""
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+        importlib.reload(read_limits)
+        assert not read_limits.HAS_LIMITS
+        patched.setattr(stream_source, "HAS_LIMITS", read_limits.HAS_LIMITS)
+        yield
+    importlib.reload(read_limits)
+
+
+@pytest.mark.parametrize("limit", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+@pytest.mark.usefixtures("without_limits")
+def test_limits_are_refused_where_they_cannot_be_kept(limit: str) -> None:
+    with pytest.raises(OptionError, match=rf"'{limit}' cannot be kept on Spark 4\.1.*use Spark 4\.2"):
+        stream("h:1", "t", **{limit: "5"})
+    assert stream("h:1", "t") is not None

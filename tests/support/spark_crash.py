@@ -169,7 +169,8 @@ class DeadlyReader(StreamReader):
         self._plan.reach(PLANNED, end)
         return super().partitions(start, end)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        assert start is not None, "Spark 4.2 and newer say where the batch begins"
         self._plan.reach(LOGGED, start)
         return super().latestOffset(start, limit)
 

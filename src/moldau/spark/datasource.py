@@ -35,15 +35,7 @@ class MoldauDataSource(DataSource):
         return make_batch_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        try:
-            from moldau.spark.stream_source import make_stream_reader
-        except ModuleNotFoundError as missing:
-            if missing.name != "pyspark.sql.streaming.datasource":
-                raise
-            raise NotImplementedError(
-                "Spark 4.1 tells Python streams neither where a batch begins nor how much it may read: use Spark 4.2 "
-                "or newer (batch reads and writes do not need that)"
-            ) from missing
+        from moldau.spark.stream_source import make_stream_reader
 
         return make_stream_reader(self.options, schema)
 

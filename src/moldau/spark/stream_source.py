@@ -5,6 +5,10 @@ after a restart, and "latest" would have moved on by then. So a partition that s
 first batch: its end in the checkpoint is where it starts. Other starts (earliest, offsets, times) are the same when
 asked again. Nothing but offsets is stored, so a checkpoint serves Spark's own source too, after any number of batches.
 
+Spark 4.1 asks for the end of a batch without saying where it begins, and before it asks for the start of a new query.
+So limits cannot be kept there, and are refused; a query that starts at the latest offsets starts at the end that was
+told first. Ranges are as exact as ever: Spark names both ends when it plans.
+
 Invariant: a batch, planned once, always reads the same offsets; no offset is skipped, except those that retention or
 the deletion of a topic took, which is an error unless `failOnDataLoss` is off.
 """
@@ -17,22 +21,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
+from moldau.spark.broker_outage import BrokerPatience
+from moldau.spark.connecting import client_settings
+from moldau.spark.offsets import from_json, resolve_start, start_in, to_json
+from moldau.spark.options import (
+    EARLIEST,
+    LATEST,
+    OptionError,
+    SourceOptions,
+    ask_value_reader,
+    parse_stream_options,
+    shown,
+)
+from moldau.spark.partitions import assigned_partitions, require_topics
+from moldau.spark.progress import GroupProgress
+from moldau.spark.ranges import DataLost
+from moldau.spark.read_limits import (
+    HAS_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-
-from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
-from moldau.spark.broker_outage import BrokerPatience
-from moldau.spark.connecting import client_settings
-from moldau.spark.offsets import from_json, resolve_start, start_in, to_json
-from moldau.spark.options import EARLIEST, LATEST, SourceOptions, ask_value_reader, parse_stream_options, shown
-from moldau.spark.partitions import assigned_partitions, require_topics
-from moldau.spark.progress import GroupProgress
-from moldau.spark.ranges import DataLost
 from moldau.spark.source import make_tasks, open_cluster, read_rows, refuse_other_columns
 
 if TYPE_CHECKING:
@@ -47,8 +60,22 @@ def make_stream_reader(options: Mapping[str, str], schema: "StructType") -> "Str
     """For `spark.readStream.format("moldau")`."""
     parsed = parse_stream_options(options)
     client_settings(parsed.kafka)  # refuses bad security options before anything starts
+    if not HAS_LIMITS:
+        _refuse_limits(parsed)
     refuse_other_columns(options, schema)
     return StreamReader(replace(parsed, value_reader=ask_value_reader(options)))
+
+
+def _refuse_limits(options: SourceOptions) -> None:
+    limits = {
+        "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
+        "minOffsetsPerTrigger": options.min_offsets_per_trigger,
+    }
+    if given := next((name for name, limit in limits.items() if limit is not None), None):
+        raise OptionError(
+            f"'{given}' cannot be kept on Spark 4.1, which does not tell Python sources where a batch begins: leave it "
+            "out, or use Spark 4.2 or newer"
+        )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,6 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest_at = -math.inf
         self._initial: PartitionOffsets | None = None
         self._is_first_planned = False
+        self._first_end: PartitionOffsets | None = None  # told before anybody asked for the start: by Spark 4.1 only
         self._moving: frozenset[TopicPartition] = frozenset()  # starts that would be others if asked again
         self._patience = BrokerPatience(options.outage_ms / 1000, first_s=options.api_timeout_ms / 1000)
         self._available_now: PartitionOffsets | None = None
@@ -79,7 +107,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _resolve_start(self) -> "tuple[PartitionOffsets, frozenset[TopicPartition]]":
         topics = require_topics(self._known_topics(fresh=True))
-        return resolve_start(self._options.starting, self._asked(), topics, self._options)
+        starts, moving = resolve_start(self._options.starting, self._asked(), topics, self._options)
+        if self._first_end is not None:
+            starts = starts | {each: end for each, end in self._first_end.items() if each in moving}
+        return starts, moving
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         self._available_now = self._patience.outlast(lambda: self._ask_latest({}, fresh=True))
@@ -92,8 +123,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        if start is None or limit is None:
+            return self._patience.outlast(self._end_alone)
         return self._patience.outlast(lambda: self._end_of_batch(start, limit))
+
+    def _end_alone(self) -> dict[str, Any]:
+        """For Spark 4.1."""
+        self._latest = self._ask_latest(self._latest or {}, fresh=self._first_end is None)
+        if self._first_end is None:
+            self._first_end = self._latest
+        return to_json(self._latest)
 
     def _end_of_batch(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_json(start)
@@ -146,7 +188,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._latest) if self._latest else None
 
     def commit(self, end: dict[str, Any]) -> None:
-        """One batch late, and never for the last: `latestOffset` knows earlier what is done."""
+        """One batch late, and never for the last: `latestOffset` knows earlier what is done, but for Spark 4.1."""
+        if self._first_end is not None and self._progress is not None:
+            self._progress.publish(self._asked(), from_json(end))
 
     def stop(self) -> None:
         if self._cluster is not None:
