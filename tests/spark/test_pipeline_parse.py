@@ -74,6 +74,32 @@ def test_json_types_what_fits_and_explains_what_does_not(spark: "SparkSession") 
     }
 
 
+def test_no_json_ends_a_query_and_no_number_becomes_infinite(spark: "SparkSession") -> None:
+    """Reasons are found in Python, which has limits of its own, and are written as UTF-8."""
+    how = model.JsonParse(
+        schema="a bigint, d decimal(10,2), s string, l array<double>, n struct<f: float>, m map<string,double>"
+    )
+    infinite = "is too large for"
+    wanted = {
+        b'{"a": ' + b"1" * 5000 + b"}": "more than 1,000 digits",
+        b'{"d": ' + b"1" * 400 + b"}": "field d: ",
+        b'{"d": "nan"}': 'field d: expected decimal(10,2), found "nan"',
+        b'{"a": "\\ud800"}': 'field a: expected bigint, found "\\ud800"',
+        b'{"\\ud800": 1, "\\ud800": 2}': 'the key "\\ud800" stands there twice',
+        b'{"s": "\\ud800"}': "half of a surrogate pair",
+        b'\xef\xbb\xbf{"a": 1}': "not JSON: it begins with a byte order mark",
+        '{"a": 1}'.encode("utf-16-le"): "not JSON: ",
+        b'{"l": [1, 1e999]}': f"field l[1]: Infinity {infinite} double",
+        b'{"n": {"f": 1e39}}': f"field n.f: 1e+39 {infinite} float",
+        b'{"m": {"k": 1e999}}': f"field m.k: Infinity {infinite} double",
+        b'{"' + b"k" * 60_000 + b'": 1}': "a key has more than 50,000 characters",
+    }
+    good, bad = split(spark, how, *wanted, b'{"a": 1, "l": [1.5], "n": {"f": 2}, "m": {"k": 3}}')
+    assert [row["a"] for row in good] == [1]
+    for number, reason in enumerate(wanted.values()):
+        assert reason in bad[number]
+
+
 def test_a_field_nobody_announced_is_ignored_rejected_or_kept(spark: "SparkSession") -> None:
     old, new = b'{"id": 1}', b'{"id": 2, "colour": "red", "size": {"w": 3}}'
     good, bad = split(spark, model.JsonParse(schema="id int"), old, new)

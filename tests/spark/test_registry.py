@@ -10,15 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
+from moldau.spark.arrow_rows import decoded
+from moldau.spark.avro_types import record_schema
 from moldau.spark.datasource import MoldauDataSource
 from moldau.spark.options import OptionError
 from moldau.spark.pipelines.avro_records import Decoder as PipelineDecoder
 from moldau.spark.pipelines.schema import parse_schema as spark_schema
 from moldau.spark.registry import client
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, UnknownSchema
-from moldau.spark.registry.columns import BadValue
+from moldau.spark.registry.columns import BadValue, with_bytes
 from moldau.spark.registry.formats import Decoder, Encoder, reader_schema
 from moldau.spark.registry.protobuf_text import ProtoError, message_class
 from moldau.spark.sink import _as_bytes, write_at_least_once
@@ -108,7 +111,8 @@ def test_json_is_checked_against_its_schema(registry: FakeRegistry) -> None:
         reader.spark_type().simpleString() == "struct<id:bigint,price:double,tags:array<string>,to:struct<city:string>>"
     )
     decoder = Decoder(reader)
-    assert decoder.decode(header(number) + b'{"id": 1, "price": 2.5}') == {"id": 1, "price": 2.5}
+    found = decoder.decode(header(number) + b'{"id": 1, "price": 2.5}')
+    assert found == {"id": 1, "price": 2.5, "tags": None, "to": None}
     for body, told in (
         (b'{"price": 1}', "'id' is a required property"),
         (b'{"id": 1, "price": -1}', "price: "),
@@ -302,3 +306,114 @@ def test_an_unknown_id_is_not_guessed_without_a_registry() -> None:
     assert decoder.decode(avro(json.loads(schema), {"id": 1}, 7)) == {"id": 1}
     with pytest.raises(ValueError, match="schema id 8 is not known: name it under writer_schemas, or use a registry"):
         decoder.decode(avro(json.loads(schema), {"id": 1}, 8))
+
+
+def rows_of(registry: FakeRegistry, format_: str, subject: str, *values: bytes) -> list[Any]:
+    """What a worker makes of values: each a record, or the reason why not."""
+    reader = reader_schema(format_, settings(registry), subject)
+    kind = to_arrow_type(reader.spark_type(), timezone="UTC")
+    found = decoded(pa.array(values, pa.binary()), Decoder(reader).decode, kind).to_pylist()
+    return [each["error"] or each["record"] for each in found]
+
+
+def test_avro_has_times_of_day_names_in_spaces_and_numbers_of_two_sizes(registry: FakeRegistry) -> None:
+    inner = [
+        {"type": "record", "name": "X", "namespace": "a", "fields": [{"name": "p", "type": "long"}]},
+        {"type": "record", "name": "X", "namespace": "b", "fields": [{"name": "q", "type": "string"}]},
+    ]
+    types_of = {
+        "at": {"type": "int", "logicalType": "time-millis"},
+        "fine": {"type": "long", "logicalType": "time-micros"},
+        "n": ["null", "int", "long"],
+        "one": inner[0],
+        "two": inner[1],
+        "again": "a.X",
+    }
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": each} for n, each in types_of.items()]}
+    number = registry.add("t-value", schema)
+    record = {"at": datetime.time(0, 0, 2), "fine": datetime.time(0, 0, 0, 7), "n": 5}
+    value = avro(schema, {**record, "one": {"p": 1}, "two": {"q": "z"}, "again": {"p": 3}}, number)
+    wanted = {"at": 2000, "fine": 7, "n": 5, "one": {"p": 1}, "two": {"q": "z"}, "again": {"p": 3}}
+    assert rows_of(registry, "avro", "t-value", value) == [wanted]
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    with pytest.raises(ValueError, match="'Node' contains itself"):
+        record_schema(json.dumps(node))
+
+
+def test_json_values_that_no_column_can_hold_spoil_nothing_else(registry: FakeRegistry) -> None:
+    properties = {"a": {"type": "integer"}, "any": {}, "s": {"type": "string"}, "free": {"type": "object"}}
+    number = registry.add("j-value", {"type": "object", "properties": properties}, "JSON")
+    empty = dict.fromkeys(properties)
+    values = {
+        b'{"a": 1}': {**empty, "a": 1},
+        b'{"any": {"k": [1]}, "free": {"k": 1, "l": "x"}}': {
+            **empty,
+            "any": '{"k": [1]}',
+            "free": [("k", "1"), ("l", "x")],
+        },
+        b'{"s": "\\ud800"}': "it does not fit its schema: a text has half of a surrogate pair",
+        b'{"any": 1e999}': "not JSON: 1e999 is too large",
+        b'{"a": ' + b"1" * 5000 + b"}": "not JSON: a number has too many digits",
+        b'{"\\ud800": 1, "\\ud800": 2}': 'not JSON: the key "\\ud800" stands there twice',
+    }
+    found = rows_of(registry, "json", "j-value", *(header(number) + each for each in values))
+    assert found == list(values.values())
+
+
+def test_json_schemas_refer_to_each_other_and_never_to_the_network(registry: FakeRegistry) -> None:
+    registry.add("addr", {"type": "object", "properties": {"zip": {"type": "string"}}}, "JSON")
+    reference = [{"name": "addr.json", "subject": "addr", "version": 1}]
+    main = {"type": "object", "properties": {"home": {"$ref": "addr.json"}}}
+    number = header(registry.add("r-value", main, "JSON", reference))
+    lost = {"type": "object", "properties": {"home": {"$ref": registry.url + "/x.json"}}}
+    slow = {"type": "object", "properties": {"s": {"pattern": "^(a+)+$"}}}
+    values = [number + b'{"home": {"zip": "1"}}', number + b'{"home": {"zip": 1}}']
+    values.append(header(registry.add("lost", lost, "JSON")) + b'{"home": {}}')
+    values.append(header(registry.add("slow", slow, "JSON")) + b'{"s": "' + b"a" * 40 + b'!"}')
+    assert rows_of(registry, "json", "r-value", *values) == [
+        {"home": {"zip": "1"}},
+        "not of its JSON Schema: home/zip: 1 is not of type 'string'",
+        f"its JSON Schema refers to '{registry.url}/x.json', which the registry has not",
+        "its JSON Schema needs more than 1 s for this value",
+    ]
+    assert "/x.json" not in registry.asked
+
+
+@pytest.mark.parametrize("format_", ["avro", "json"])
+def test_what_is_written_fits_the_schema_it_is_registered_under(registry: FakeRegistry, format_: str) -> None:
+    schema = spark_schema("m map<string,bigint>, l array<bigint>, d decimal(20,2), s struct<m:map<string,array<int>>>")
+    kind = to_arrow_type(schema, timezone="UTC")
+    row = {"m": {"a": 1, "b": None}, "l": [1, None], "d": decimal.Decimal("123.40"), "s": {"m": {"k": [2]}}}
+    batch = pa.RecordBatch.from_arrays([pa.array([row], kind)], names=["value"])
+    (written,) = with_bytes(iter([batch]), format_, settings(registry), "2026-w-value", schema)
+    (found,) = rows_of(registry, format_, "2026-w-value", written.column(0)[0].as_py())
+    price = decimal.Decimal("123.40") if format_ == "avro" else 123.4
+    assert found == {"m": [("a", 1), ("b", None)], "l": [1, None], "d": price, "s": {"m": [("k", [2])]}}
+    if format_ == "json":
+        assert b'"d": 123.40' in written.column(0)[0].as_py()
+        nan = Encoder(format_, settings(registry), "nan", spark_schema("x double"))
+        with pytest.raises(ValueError, match="JSON has neither NaN nor Infinity"):
+            nan.encode({"x": float("nan")})
+    else:
+        assert json.loads(registry.schemas[0]["schema"])["name"] == "_2026_w_value"
+        with pytest.raises(ValueError, match="'odd name' cannot be a field of Avro"):
+            Encoder(format_, settings(registry), "odd", spark_schema("`odd name` string"))
+
+
+def test_an_id_may_become_known_and_what_is_no_registry_is_not_believed(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.0)
+    now = [0.0]
+    asked = Registry(settings(registry), lambda: now[0])
+    for _ in range(2):
+        with pytest.raises(UnknownSchema):
+            asked.schema(1)
+    assert registry.asked == ["/schemas/ids/1"]
+    registry.add("late", {"type": "string"})
+    now[0] = client._UNKNOWN_SECONDS
+    assert asked.schema(1).id == 1
+    for code, content in ((404, {"detail": "no such page"}), (404, ["x"]), (200, ["x"])):
+        monkeypatch.setattr(registry, "answer", lambda *_, code=code, content=content: (code, content))
+        with pytest.raises(RegistryError):
+            Registry(settings(registry)).schema(1)

@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from moldau.records.arrow import binary_array
 from moldau.records.columns import Columns, Data, HeaderColumns
+from moldau.spark.strict_json import encodable
 
 _MICROSECONDS = 1_000
+_REASON_CHARACTERS_MAX = 500
 _MAX_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
 
 
@@ -64,19 +66,31 @@ def decoded(values: Any, decode: Callable[[bytes], Any], record_type: Any) -> An
             try:
                 record = decode(value)
             except ValueError as refusal:
-                error = str(refusal)
+                error = _short(str(refusal))
         records.append(record)
         errors.append(error)
     try:
         array = pa.array(records, record_type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+    except _MISFITS:
         for index, record in enumerate(records):  # one of them does not fit: find out which
             try:
                 pa.array([record], record_type)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as misfit:
-                records[index], errors[index] = None, f"it does not fit its schema: {misfit}"
+            except UnicodeEncodeError:
+                records[index], errors[index] = None, "it does not fit its schema: a text has half of a surrogate pair"
+            except _MISFITS as misfit:
+                records[index], errors[index] = None, _short(f"it does not fit its schema: {misfit}")
         array = pa.array(records, record_type)
     return pa.StructArray.from_arrays([array, pa.array(errors, pa.string())], ["record", "error"])
+
+
+# What Arrow raises for a value that has no place in a type; text that is none is a ValueError of Python's.
+_MISFITS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+
+def _short(reason: str) -> str:
+    """A reason as it can be written down: some libraries put whole schemas into theirs."""
+    cut = reason if len(reason) <= _REASON_CHARACTERS_MAX else reason[: _REASON_CHARACTERS_MAX - 1] + "…"
+    return encodable(cut)
 
 
 def repeated_string(text: str, count: int) -> Any:

@@ -32,8 +32,13 @@ class Decoder:
     def __init__(self, reader: str, writers: Mapping[int, str], confluent_header: bool) -> None:
         from fastavro import parse_schema
 
-        self._reader: Any = parse_schema(json.loads(reader))
-        self._writers: dict[int, Any] = {number: parse_schema(json.loads(text)) for number, text in writers.items()}
+        from moldau.spark.avro_types import without_times_of_day
+
+        def parsed(text: str) -> Any:
+            return parse_schema(without_times_of_day(json.loads(text)))
+
+        self._reader: Any = parsed(reader)
+        self._writers: dict[int, Any] = {number: parsed(text) for number, text in writers.items()}
         self._header = confluent_header
 
     def decode(self, value: bytes) -> dict[str, Any]:

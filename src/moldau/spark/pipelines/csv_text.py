@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 from pyspark.sql import types as t
 
-_NUMBERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType)
+from moldau.spark.strict_json import shortened
+
+_BITS: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def explain(value: bytes | None, schema: t.StructType, separator: str) -> str:
@@ -25,15 +29,17 @@ def explain(value: bytes | None, schema: t.StructType, separator: str) -> str:
         return f"not CSV of this schema: {len(rows[0])} columns, expected {len(schema.fields)}"
     for field, text in zip(schema.fields, rows[0], strict=True):
         if text and not _fits(text, field.dataType):
-            return f"field {field.name}: expected {field.dataType.simpleString()}, found {text!r}"
+            return f"field {field.name}: expected {field.dataType.simpleString()}, found {shortened(repr(text))}"
     return "it does not fit the schema"
 
 
 def _fits(text: str, data_type: t.DataType) -> bool:
-    if isinstance(data_type, _NUMBERS):
-        whole = not isinstance(data_type, t.FloatType | t.DoubleType | t.DecimalType)
+    bits = _BITS.get(type(data_type))
+    if bits is not None:
+        return _WHOLE.fullmatch(text) is not None and -(1 << bits - 1) <= int(text) < 1 << bits - 1
+    if isinstance(data_type, t.FloatType | t.DoubleType | t.DecimalType):
         try:
-            int(text) if whole else float(text)
+            float(text)
         except ValueError:
             return False
         return True

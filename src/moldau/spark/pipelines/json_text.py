@@ -2,11 +2,15 @@
 
 Spark parses the stream itself, in the JVM, and tells only that a record is bad. The few bad ones come here for the
 reason.
+
+Invariant: whatever the bytes are, there is a reason, and it can be written as UTF-8.
 """
 
 from __future__ import annotations
 
+import codecs
 import datetime
+import decimal
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -14,10 +18,14 @@ from typing import Any
 
 from pyspark.sql import types as t
 
-from moldau.spark.strict_json import NotStrict, parse, shown, without_doubles
+from moldau.spark.strict_json import NotStrict, encodable, parse, shown, without_doubles
 
 _DOUBLE_MAX = sys.float_info.max
 _FLOAT_MAX = 3.4028235e38
+# What Spark's reader of JSON takes at most.
+_DIGITS_MAX = 1_000
+_NAME_CHARACTERS_MAX = 50_000
+_TEXT_CHARACTERS_MAX = 20_000_000
 _WHOLE: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 
 
@@ -26,23 +34,69 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
     if value is None:
         return "the record has no value"
     try:
-        document = parse(value) if strict else json.loads(value)
+        document = parse(value) if strict else json.loads(value.decode())
+        return encodable(_reason(document, schema, strict=strict))
     except UnicodeDecodeError as error:
         return f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+        if value.startswith(codecs.BOM_UTF8):
+            return "not JSON: it begins with a byte order mark"
         if error.msg == "Extra data":
             return f"not JSON: the value goes on after its end, at {place}"
         return f"not JSON: {error.msg} at {place}"
     except NotStrict as error:
-        return f"not JSON: {error}"
+        return encodable(f"not JSON: {error}")
     except RecursionError:
         return "not JSON: nested too deeply"
+    except ValueError:  # Python's limit for whole numbers, which is beyond Spark's
+        return _TOO_MANY_DIGITS
+
+
+def _reason(document: Any, schema: t.StructType, *, strict: bool) -> str:
     if document is None:
         return "the value: expected an object, found null"
     # What is certain first: whether a time can be read depends on Spark's options.
-    certain = _misfit(document, schema, "", _fits_surely)
-    return certain or _misfit(document, schema, "", _fits) or "it does not fit the schema"
+    return (
+        _misfit(document, schema, "", _fits_surely)
+        or _unreadable(document, strict=strict)
+        or _misfit(document, schema, "", _fits)
+        or "it does not fit the schema"
+    )
+
+
+_TOO_MANY_DIGITS = f"not JSON: a number has more than {_DIGITS_MAX:,} digits, and Spark reads no more"
+
+
+def _unreadable(document: Any, *, strict: bool) -> str | None:
+    """What no schema can help: Spark's own limits, and text that is none."""
+    left = [document]
+    while left:
+        match left.pop():
+            case dict() as found:
+                if any(len(name) > _NAME_CHARACTERS_MAX for name in found):
+                    return f"not JSON: a key has more than {_NAME_CHARACTERS_MAX:,} characters, and Spark reads no more"
+                left += [*found, *found.values()]
+            case list() as found:
+                left += found
+            case str() as found:
+                if len(found) > _TEXT_CHARACTERS_MAX:
+                    return f"not JSON: a text has {len(found):,} characters, and Spark reads {_TEXT_CHARACTERS_MAX:,}"
+                if strict and not _is_text(found):
+                    return f"not JSON: {shown(found)} has half of a surrogate pair"
+            case int() as found if abs(found) >= 10**_DIGITS_MAX:
+                return _TOO_MANY_DIGITS
+            case _:
+                pass
+    return None
+
+
+def _is_text(found: str) -> bool:
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 Fits = Callable[[Any, t.DataType], bool]
@@ -103,8 +157,8 @@ def _fits(value: Any, data_type: t.DataType) -> bool:
     if isinstance(data_type, t.DoubleType | t.FloatType):
         return isinstance(value, int | float) and not isinstance(value, bool) and not _is_too_large(value, data_type)
     if isinstance(data_type, t.DecimalType):
-        is_number = isinstance(value, int | float | str) and not isinstance(value, bool) and _is_number(value)
-        return is_number and not _is_too_large(float(value), data_type)
+        is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
+        return is_number and _is_decimal(value, data_type)
     if isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.DateType) and isinstance(value, str):
         return _is_time(value)
     # Binary, and times as numbers: it was told to be bad, so it is.
@@ -116,7 +170,7 @@ def _is_too_large(value: float, data_type: t.DataType) -> bool:
         limit = _DOUBLE_MAX if isinstance(data_type, t.DoubleType) else _FLOAT_MAX
         return abs(value) > limit
     if isinstance(data_type, t.DecimalType):
-        return abs(value) >= 10.0 ** (data_type.precision - data_type.scale)
+        return not _is_decimal(value, data_type)
     bits = _WHOLE.get(type(data_type))
     return bits is not None and isinstance(value, int) and not -(1 << bits - 1) <= value < 1 << bits - 1
 
@@ -129,12 +183,14 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _is_number(value: Any) -> bool:
+def _is_decimal(value: float | str, data_type: t.DecimalType) -> bool:
+    """A number, also as text, that has a place in the type when it is rounded to its scale."""
     try:
-        float(value)
-    except ValueError:
+        number = decimal.Decimal(str(value))
+    except decimal.InvalidOperation:
         return False
-    return True
+    half = decimal.Decimal(5).scaleb(-data_type.scale - 1)
+    return number.is_finite() and abs(number) < decimal.Decimal(10) ** (data_type.precision - data_type.scale) - half
 
 
 # ---- schemas --------------------------------------------------------------------------------------------------------

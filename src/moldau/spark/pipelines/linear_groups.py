@@ -7,19 +7,14 @@ with the reason. Python's engine looks at signals while it works, and a worker c
 
 from __future__ import annotations
 
-import contextlib
 import re
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.pipelines.patterns import compiled, group_names, re2_pattern
 
 _UNLIKE = "the value does not match the pattern"
-
-
-class _TooLong(Exception):
-    """The alarm rang."""
 
 
 def is_linear(pattern: str) -> bool:
@@ -67,7 +62,7 @@ def _by_python(batch: Any, pattern: re.Pattern[str], types: Any, limit_s: float)
 
     found: list[Any] = []
     errors: list[str | None] = []
-    with _alarm():
+    with alarm():
         for scalar in batch:
             groups, error = None, None
             if scalar.is_valid:
@@ -82,22 +77,8 @@ def _by_python(batch: Any, pattern: re.Pattern[str], types: Any, limit_s: float)
 
 def _timed(pattern: re.Pattern[str], text: str, limit_s: float) -> tuple[dict[str, Any] | None, str | None]:
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
-        match = pattern.search(text)
-    except _TooLong:
+        with limited(limit_s):
+            match = pattern.search(text)
+    except TooLong:
         return None, f"the pattern needs more than {limit_s:g} s for this value (time_limit)"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return (None, _UNLIKE) if match is None else (match.groupdict(), None)
-
-
-@contextlib.contextmanager
-def _alarm() -> Iterator[None]:
-    def ring(number: int, frame: object) -> None:
-        raise _TooLong
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, before)

@@ -32,6 +32,7 @@ RAW, ERROR, EXTRA = "_raw", "_error", "_extra"
 _CORRUPT, _PARSED, _FENCE = "_corrupt", "_parsed", "_fence"
 # Reasons Spark cannot give: Python looks at the value.
 _UNEXPLAINED_JSON, _UNEXPLAINED_CSV = "?json", "?csv"
+_SHOWN_CHARACTERS_MAX = 100
 
 
 @dataclass(slots=True, frozen=True)
@@ -184,16 +185,11 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
     frame = _parsed_once(packed, f.struct(read.alias("read"), whole.alias("whole")))
     inner = f"{_PARSED}.read.v"
     known = f.array(*(f.lit(name) for name in schema.names))
-    finite = f.lit(True)
-    for field in schema.fields:
-        if isinstance(field.dataType, t.DoubleType | t.FloatType):
-            column = f.abs(f.col(f"{inner}.`{field.name}`"))
-            finite = finite & f.coalesce(column < f.lit(float("inf")), f.lit(True))
     is_bad = (
         f.col(inner).isNull()
         | f.col(f"{_PARSED}.read.{_CORRUPT}").isNotNull()
         | ~f.col(f"{_PARSED}.whole")
-        | (~finite if parse.strict else f.lit(False))
+        | (_has_infinity(f.col(inner), schema) if parse.strict else f.lit(False))
     )
     error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, inner))
     columns = [f.col(f"{inner}.`{name}`").alias(name) for name in schema.names]
@@ -205,6 +201,34 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
         every = f.from_json(_text(), t.MapType(t.StringType(), t.StringType()))
         columns.append(f.map_filter(every, lambda key, _: ~f.array_contains(known, key)).alias(EXTRA))
     return frame.select(*columns, RAW, _fenced(f.coalesce(_text_error(), error)).alias(ERROR))
+
+
+def _has_infinity(column: Column, data_type: t.DataType) -> Column:
+    """Whether a number was too large for its type, anywhere in a value: Spark's reader makes it infinite."""
+    if isinstance(data_type, t.DoubleType | t.FloatType):
+        return f.coalesce(f.abs(column) == f.lit(float("inf")), f.lit(False))
+    found = f.lit(False)
+    if not _holds_floats(data_type):
+        return found
+    if isinstance(data_type, t.StructType):
+        for field in data_type.fields:
+            found = found | _has_infinity(column.getField(field.name), field.dataType)
+    elif isinstance(data_type, t.ArrayType):
+        element = data_type.elementType
+        found = f.coalesce(f.exists(column, lambda each: _has_infinity(each, element)), found)
+    elif isinstance(data_type, t.MapType):
+        found = _has_infinity(f.map_values(column), t.ArrayType(data_type.valueType))
+    return found
+
+
+def _holds_floats(data_type: t.DataType) -> bool:
+    if isinstance(data_type, t.StructType):
+        return any(_holds_floats(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, t.ArrayType):
+        return _holds_floats(data_type.elementType)
+    if isinstance(data_type, t.MapType):
+        return _holds_floats(data_type.valueType)
+    return isinstance(data_type, t.DoubleType | t.FloatType)
 
 
 def _csv(packed: DataFrame, parse: model.CsvParse) -> DataFrame:
@@ -290,7 +314,7 @@ def _typed(
             continue
         kind = parse_type(types[name]).simpleString()
         typed = text.try_cast(kind)
-        reason = f.concat(f.lit(f"field {name}: expected {kind}, found "), text)
+        reason = f.concat(f.lit(f"field {name}: expected {kind}, found "), f.substring(text, 1, _SHOWN_CHARACTERS_MAX))
         error = f.coalesce(error, f.when(text.isNotNull() & typed.isNull(), reason))
         columns.append(typed.alias(name))
     return frame.select(*columns, RAW, fenced(f.coalesce(_text_error(), error)).alias(ERROR))

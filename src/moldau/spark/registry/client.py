@@ -1,19 +1,22 @@
 """A schema registry, asked over Confluent's API. Works with every registry that speaks it.
 
 An id never changes its schema, so what was answered once is kept for the life of the process (a bounded number). An id
-that the registry does not know is an error of that record; a registry that does not answer is one of the query, after
-some tries.
+that the registry does not know is an error of that record, and asked for again after a while: it may be registered by
+then. A registry that does not answer, or answers what no registry would, is an error of the query, after some tries.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import json
+import math
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +24,7 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json"
 _KEPT_MAX = 10_000
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 1.0
+_UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 10.0
 _ANSWER_BYTES_MAX = 64 << 20
 
@@ -73,24 +77,29 @@ class Schema:
 class Registry:
     """One registry; remembers what it was told."""
 
-    def __init__(self, settings: RegistrySettings) -> None:
+    def __init__(self, settings: RegistrySettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._by_id: dict[int, Schema | UnknownSchema] = {}
+        self._clock = clock
+        self._by_id: dict[int, Schema] = {}
+        self._unknown: dict[int, tuple[float, str]] = {}  # when it was asked, and what was told
 
     def schema(self, number: int) -> Schema:
         """The schema of an id; raises UnknownSchema."""
         found = self._by_id.get(number)
-        if found is None:
-            try:
-                answer = self._ask(f"/schemas/ids/{number}")
-                found = self._schema(number, answer)
-            except UnknownSchema as error:
-                found = UnknownSchema(f"schema id {number} is not known to the registry ({error})")
-            if len(self._by_id) >= _KEPT_MAX:
-                self._by_id.clear()
-            self._by_id[number] = found
-        if isinstance(found, UnknownSchema):
-            raise UnknownSchema(str(found))
+        if found is not None:
+            return found
+        asked_at, told = self._unknown.get(number, (-math.inf, ""))
+        if self._clock() - asked_at < _UNKNOWN_SECONDS:
+            raise UnknownSchema(told)
+        if len(self._by_id) + len(self._unknown) >= _KEPT_MAX:
+            self._by_id.clear()
+            self._unknown.clear()
+        try:
+            found = self._by_id[number] = self._schema(number, self._ask(f"/schemas/ids/{number}"))
+        except UnknownSchema as error:
+            told = f"schema id {number} is not known to the registry ({error})"
+            self._unknown[number] = (self._clock(), told)
+            raise UnknownSchema(told) from None
         return found
 
     def latest(self, subject: str) -> Schema:
@@ -125,15 +134,15 @@ class Registry:
             try:
                 return self._ask_once(path, body)
             except urllib.error.HTTPError as error:
-                told = _told(error)
-                if error.code == 404:
+                told, is_registry = _told(error)
+                if error.code == 404 and is_registry:
                     raise UnknownSchema(told) from None
                 if error.code in (401, 403):
                     told += ": check schema.registry.basic.auth.user.info"
-                if error.code < 500 and error.code != 429:
+                if error.code < 500 and error.code not in (404, 429):  # a proxy says 404 while it does not know better
                     raise RegistryError(f"the registry refuses {path}: {told}") from None
                 failure = RegistryError(f"the registry fails at {path}: {told}")
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 failure = RegistryError(f"the registry at {self._settings.url} does not answer: {error}")
             if attempt < _ATTEMPTS:
                 time.sleep(_PAUSE_SECONDS)  # between two tries
@@ -153,12 +162,16 @@ class Registry:
             login = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
             request.add_unredirected_header("Authorization", f"Basic {login}")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  # likewise
-            return json.loads(answer.read(_ANSWER_BYTES_MAX))
+            found = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        if not isinstance(found, dict):
+            raise ValueError("its answer is no object")  # noqa: TRY004  # of what was read, like JSON that is none
+        return found
 
 
-def _told(error: urllib.error.HTTPError) -> str:
-    try:
-        message = json.loads(error.read(10_000)).get("message", "")
-    except (ValueError, AttributeError, OSError):
-        message = ""
-    return f"{error.code} {message or error.reason}"
+def _told(error: urllib.error.HTTPError) -> tuple[str, bool]:
+    """What it says, and whether a registry says it: those have error codes of their own."""
+    content: Any = None
+    with contextlib.suppress(ValueError, OSError, http.client.HTTPException):
+        content = json.loads(error.read(10_000))
+    told = content if isinstance(content, dict) else {}
+    return f"{error.code} {told.get('message') or error.reason}", "error_code" in told

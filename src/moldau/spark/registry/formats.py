@@ -11,20 +11,24 @@ from __future__ import annotations
 
 import io
 import json
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import types as t
 
+from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.arrow_values import plain
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
 from moldau.spark.registry.protobuf_text import message_class
+from moldau.spark.registry.written_values import avro_value, json_text
 
 FORMATS = ("avro", "json", "protobuf")
 KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _HEADER_BYTES = 5
+_CHECK_SECONDS_MAX = 1.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,7 +42,7 @@ class ReaderSchema:
 
     def spark_type(self) -> t.StructType:
         if self.format == "json":
-            return types.of_json_schema(self.text)
+            return types.of_json_schema(self.text, self.references)
         if self.format == "protobuf":
             return types.of_protobuf(message_class(self.text, self.references).DESCRIPTOR)
         from moldau.spark.avro_types import record_schema
@@ -68,6 +72,7 @@ class Decoder:
         self._reader = reader
         self._registry = Registry(reader.settings)
         self._writers: dict[int, Any] = {}
+        self._type = reader.spark_type()
         self._avro_reader = None
         if reader.format == "avro":
             self._avro_reader = _parsed_avro(reader.text, reader.references)
@@ -82,7 +87,7 @@ class Decoder:
             case "avro":
                 return self._avro(writer, body)
             case "json":
-                return _json(writer, body)
+                return _json(writer, body, self._type)
             case _:
                 return _protobuf(writer, body)
 
@@ -125,15 +130,20 @@ def _whole_avro(text: str, references: Mapping[str, str]) -> Any:
 def _parsed_avro(text: str, references: Mapping[str, str]) -> Any:
     from fastavro import parse_schema
 
+    from moldau.spark.avro_types import without_times_of_day
+
     named: dict[str, Any] = {}
     for each in references.values():
-        parse_schema(json.loads(each), named_schemas=named)
-    return parse_schema(json.loads(text), named_schemas=named)
+        parse_schema(without_times_of_day(json.loads(each)), named_schemas=named)
+    return parse_schema(without_times_of_day(json.loads(text)), named_schemas=named)
 
 
 def _validator(schema: Schema) -> Any:
     import jsonschema
     from jsonschema.validators import validator_for
+    from referencing import Registry as References
+    from referencing import Resource
+    from referencing.jsonschema import DRAFT7
 
     content = json.loads(schema.text)
     try:
@@ -141,20 +151,39 @@ def _validator(schema: Schema) -> Any:
         cls.check_schema(content)
     except jsonschema.SchemaError as error:
         raise ValueError(f"schema id {schema.id} is no JSON Schema: {error.message}") from None
-    return cls(content)
+    imported = {name: json.loads(text) for name, text in schema.references.items()}
+    place = str(content.get("$id", "")) if isinstance(content, dict) else ""
+    # Names count from where the schema says it is; a registry of our own also keeps the library off the network.
+    resources = [
+        (uri, Resource.from_contents(each, default_specification=DRAFT7))
+        for name, each in imported.items()
+        for uri in {name, urllib.parse.urljoin(place, name)}
+    ]
+    return cls(content, registry=References().with_resources(resources))
 
 
-def _json(validator: Any, body: bytes) -> dict[str, Any]:
+def _json(validator: Any, body: bytes, kind: t.StructType) -> dict[str, Any]:
+    from referencing.exceptions import Unresolvable
+
     from moldau.spark.strict_json import strictly
 
     found = strictly(body)
-    broken = next(iter(validator.iter_errors(found)), None)
+    try:
+        with alarm(), limited(_CHECK_SECONDS_MAX):  # a schema has patterns, and they are Python's
+            broken = next(iter(validator.iter_errors(found)), None)
+    except Unresolvable as error:
+        raise ValueError(f"its JSON Schema refers to {error.ref!r}, which the registry has not") from None
+    except RecursionError:
+        raise ValueError("its JSON Schema refers to itself") from None
+    except TooLong:
+        raise ValueError(f"its JSON Schema needs more than {_CHECK_SECONDS_MAX:g} s for this value") from None
     if broken is not None:
         place = "/".join(map(str, broken.absolute_path))
         raise ValueError(f"not of its JSON Schema: {place + ': ' if place else ''}{broken.message[:300]}")
     if not isinstance(found, dict):
         raise ValueError("the value is no object")  # noqa: TRY004  # likewise
-    return found
+    record: dict[str, Any] = types.json_to_python(found, kind)
+    return record
 
 
 def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes) -> dict[str, Any]:
@@ -213,9 +242,10 @@ class Encoder:
     def __init__(self, format_: str, settings: RegistrySettings, subject: str, schema: t.StructType) -> None:
         registry = Registry(settings)
         self._format = format_
+        self._type = schema
         self._message: Any = None
         if format_ == "avro":
-            text = types.to_avro(schema, "".join(each if each.isalnum() else "_" for each in subject))
+            text = types.to_avro(schema, types.avro_name(subject))
             self._avro = _parsed_avro(text, {})
         elif format_ == "json":
             text = types.to_json_schema(schema)
@@ -233,7 +263,7 @@ class Encoder:
 
     def encode(self, record: Mapping[str, Any]) -> bytes:
         if self._format == "json":
-            return self._header + json.dumps(record, ensure_ascii=False, default=str).encode()
+            return self._header + json_text(record, self._type).encode()
         if self._message is not None:
             from moldau.spark.registry.protobuf_values import fill
 
@@ -244,5 +274,5 @@ class Encoder:
 
         stream = io.BytesIO()
         stream.write(self._header)
-        schemaless_writer(stream, self._avro, record)
+        schemaless_writer(stream, self._avro, avro_value(record, self._type))
         return stream.getvalue()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import types as t
@@ -30,42 +32,79 @@ class UnusableSchema(ValueError):
 # ---- JSON Schema ----------------------------------------------------------------------------------------------------
 
 
-def of_json_schema(text: str) -> t.StructType:
+def of_json_schema(text: str, references: Mapping[str, str] | None = None) -> t.StructType:
+    """Its columns. What may be of several types, or of any, is text: JSON, unless it is a text already."""
     root = json.loads(text)
-    found = _of_json(root, root, 0)
+    imported = {name: json.loads(each) for name, each in (references or {}).items()}
+    found = _of_json(root, _Documents(root, imported), 0)
     if not isinstance(found, t.StructType) or not found.fields:
         raise UnusableSchema("the JSON Schema is not of an object with properties; they become the columns")
     return found
 
 
-def _of_json(schema: Any, root: Any, depth: int) -> t.DataType:
+@dataclass(slots=True, frozen=True)
+class _Documents:
+    """The schema in which a reference stands, and those that it may name."""
+
+    here: Any
+    imported: Mapping[str, Any]
+
+    def target(self, reference: str) -> tuple[Any, _Documents]:
+        name, _, place = reference.partition("#")
+        within = self
+        if name:
+            other = self.imported.get(name)
+            by_id = (each for each in self.imported.values() if isinstance(each, dict) and each.get("$id") == name)
+            other = next(by_id, None) if other is None else other
+            if other is None:
+                raise UnusableSchema(f"the JSON Schema refers to {name!r}, which the registry has not")
+            within = replace(self, here=other)
+        target = within.here
+        try:
+            for part in filter(None, place.split("/")):
+                target = target[part.replace("~1", "/").replace("~0", "~")]
+        except (KeyError, TypeError):
+            raise UnusableSchema(f"the JSON Schema refers to {reference!r}, which is not there") from None
+        return target, within
+
+
+def json_to_python(value: Any, kind: t.DataType) -> Any:
+    """A document as the type above has it; what does not fit is left to Arrow to refuse."""
+    match kind:
+        case t.StructType() if isinstance(value, dict):
+            return {each.name: json_to_python(value.get(each.name), each.dataType) for each in kind.fields}
+        case t.ArrayType() if isinstance(value, list):
+            return [json_to_python(each, kind.elementType) for each in value]
+        case t.MapType() if isinstance(value, dict):
+            return {name: json_to_python(each, kind.valueType) for name, each in value.items()}
+        case t.StringType() if value is not None and not isinstance(value, str):
+            return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def _of_json(schema: Any, documents: _Documents, depth: int) -> t.DataType:
     if depth > _DEPTH_MAX:
         raise UnusableSchema("the JSON Schema refers to itself")
     if not isinstance(schema, dict):
         return t.StringType()
     if isinstance(reference := schema.get("$ref"), str):
-        if not reference.startswith("#/"):
-            raise UnusableSchema(f"the JSON Schema refers to {reference!r}, which is not within it")
-        target = root
-        for part in reference[2:].split("/"):
-            target = target[part.replace("~1", "/").replace("~0", "~")]
-        return _of_json(target, root, depth + 1)
+        return _of_json(*documents.target(reference), depth + 1)
     for key in ("oneOf", "anyOf"):  # as serializers write what may be null
         if key in schema:
             rest = [each for each in schema[key] if not (isinstance(each, dict) and each.get("type") == "null")]
-            return _of_json(rest[0], root, depth + 1) if len(rest) == 1 else t.StringType()
+            return _of_json(rest[0], documents, depth + 1) if len(rest) == 1 else t.StringType()
     kind = schema.get("type", "object" if "properties" in schema else None)
     kinds = [each for each in (kind if isinstance(kind, list) else [kind]) if each != "null"]
     match kinds:
         case ["object"] if schema.get("properties"):
-            fields = [t.StructField(n, _of_json(s, root, depth + 1)) for n, s in schema["properties"].items()]
+            fields = [t.StructField(n, _of_json(s, documents, depth + 1)) for n, s in schema["properties"].items()]
             return t.StructType(fields)
         case ["object"]:
             values = schema.get("additionalProperties")
-            inner = _of_json(values, root, depth + 1) if isinstance(values, dict) else t.StringType()
+            inner = _of_json(values, documents, depth + 1) if isinstance(values, dict) else t.StringType()
             return t.MapType(t.StringType(), inner)
         case ["array"]:
-            return t.ArrayType(_of_json(schema.get("items"), root, depth + 1))
+            return t.ArrayType(_of_json(schema.get("items"), documents, depth + 1))
         case ["integer"]:
             return t.LongType()
         case ["number"]:
@@ -83,12 +122,13 @@ def to_json_schema(schema: t.StructType) -> str:
 def _to_json(kind: t.DataType) -> dict[str, Any]:
     match kind:
         case t.StructType():
-            properties = {each.name: _nullable_json(each) for each in kind.fields}
+            properties = {each.name: _nullable_json(each.dataType, each.nullable) for each in kind.fields}
             return {"type": "object", "properties": properties}
         case t.ArrayType():
-            return {"type": "array", "items": _to_json(kind.elementType)}
+            return {"type": "array", "items": _nullable_json(kind.elementType, kind.containsNull)}
         case t.MapType():
-            return {"type": "object", "additionalProperties": _to_json(kind.valueType)}
+            values = _nullable_json(kind.valueType, kind.valueContainsNull)
+            return {"type": "object", "additionalProperties": values}
         case t.BooleanType():
             return {"type": "boolean"}
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
@@ -99,12 +139,18 @@ def _to_json(kind: t.DataType) -> dict[str, Any]:
             return {"type": "string"}
 
 
-def _nullable_json(field: t.StructField) -> dict[str, Any]:
-    inner = _to_json(field.dataType)
-    return {"oneOf": [{"type": "null"}, inner]} if field.nullable else inner
+def _nullable_json(kind: t.DataType, is_nullable: bool) -> dict[str, Any]:
+    inner = _to_json(kind)
+    return {"oneOf": [{"type": "null"}, inner]} if is_nullable else inner
 
 
 # ---- Avro -----------------------------------------------------------------------------------------------------------
+
+
+def avro_name(text: str) -> str:
+    """A name Avro takes, made of any text."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def to_avro(schema: t.StructType, name: str) -> str:
@@ -114,6 +160,8 @@ def to_avro(schema: t.StructType, name: str) -> str:
 def _to_avro(kind: t.DataType, name: str) -> Any:
     match kind:
         case t.StructType():
+            if unfit := next((each.name for each in kind.fields if avro_name(each.name) != each.name), None):
+                raise UnusableSchema(f"{unfit!r} cannot be a field of Avro: rename the column")
             fields = [
                 {"name": each.name, "type": ["null", inner], "default": None}
                 if each.nullable
@@ -130,6 +178,8 @@ def _to_avro(kind: t.DataType, name: str) -> Any:
             return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
         case t.TimestampType():
             return {"type": "long", "logicalType": "timestamp-micros"}
+        case t.TimestampNTZType():
+            return {"type": "long", "logicalType": "local-timestamp-micros"}
         case t.DateType():
             return {"type": "int", "logicalType": "date"}
     plain = {
