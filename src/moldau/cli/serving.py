@@ -213,6 +213,7 @@ async def _serve(
     if telling is not None:
         telling.cancel()
     if not starting.done():  # it may wait for a quorum that does not come
+        systemd.tell("STOPPING=1")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return 0

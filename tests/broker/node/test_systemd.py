@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.node.systemd import Notifier
-from tests.support.broker_process import read_ready, spawn_serve
+from tests.support.broker_process import free_port, read_ready, spawn_serve
 
 
 @pytest.fixture
@@ -77,3 +77,22 @@ def test_serve_says_when_it_is_ready_and_when_it_stops(
     process.terminate()
     process.communicate(timeout=40)
     assert heard.recv(1000) == b"STOPPING=1"
+
+
+def test_serve_that_waits_for_a_quorum_says_that_it_stops(
+    heard: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", heard.getsockname())
+    config, port = tmp_path / "server.properties", free_port()
+    config.write_text(
+        "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}\n"
+        f"controller.quorum.voters=1@127.0.0.1:{port},2@127.0.0.1:1,3@127.0.0.1:1\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    process = spawn_serve("--config", str(config))
+    assert heard.recv(1000).startswith(b"STATUS=")
+    process.terminate()
+    process.communicate(timeout=40)
+    while (said := heard.recv(1000)).startswith(b"STATUS="):
+        pass
+    assert said == b"STOPPING=1"
