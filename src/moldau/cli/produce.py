@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from moldau.cli.outage import Outage
 from moldau.cli.output import unescape
 from moldau.cli.places import parse_time
 from moldau.cli.record_forms import NAMES, Form, Unfit, make_form
+from moldau.cli.record_input import BadInput, chunks, paced, pieces
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 app = Commands()
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_CHUNK_BYTES = 1 << 16
-_LINE_BYTES_MAX = 1 << 30
 _INTERRUPTED = "interrupted"
 _COMMIT_SECONDS = 30.0
 
@@ -42,10 +40,6 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int = -1
     timestamp_ms: int = 0
-
-
-class BadInput(Exception):
-    """A line that cannot be a record; what was read before it is sent all the same."""
 
 
 @app.command()
@@ -143,7 +137,12 @@ def produce(
     if transactional_id is not None:
         settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
     producer = target.producer(**{name: value for name, value in settings.items() if name not in target.settings})
-    records = _paced(_records(sources, reading, fixed, json_lines=json_lines, whole=whole), rate)
+
+    def serve_callbacks() -> None:
+        producer.poll(0)
+
+    records = _records(sources, reading, fixed, serve_callbacks, json_lines=json_lines, whole=whole)
+    records = paced(records, rate, serve_callbacks)
     if transactional_id is None:
         stopped = _send_all(producer, topic, records, delivery)
         _report(producer, topic, delivery, acks, stopped)
@@ -187,38 +186,27 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _records(
-    sources: Iterable[tuple[str, IO[bytes]]], reading: Reading, fixed: Record, *, json_lines: bool, whole: bool
+    sources: Iterable[tuple[str, IO[bytes]]],
+    reading: Reading,
+    fixed: Record,
+    meanwhile: Callable[[], object],
+    *,
+    json_lines: bool,
+    whole: bool,
 ) -> Iterator[Record]:
     for name, source in sources:
         with source:
             if whole:
-                value = source.read()
+                value = b"".join(chunks(source, meanwhile))
                 yield replace(fixed, value=reading.encoded(reading.value_form, value, name))
                 continue
-            for number, line in enumerate(_pieces(source, reading.separator), start=1):
+            for number, line in enumerate(pieces(chunks(source, meanwhile), reading.separator), start=1):
                 where = f"{name + ', ' if name else ''}line {number}"
                 if json_lines:
                     if line.strip():
                         yield _from_object(line, reading, fixed, where)
                 else:
                     yield _from_line(line, reading, fixed, where)
-
-
-def _pieces(source: IO[bytes], separator: bytes) -> Iterator[bytes]:
-    """What stands between separators; at once when a line is there, for whoever types them."""
-    if separator == b"\n":
-        for line in source:
-            yield line[:-1] if line.endswith(b"\n") else line
-        return
-    rest = b""
-    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
-    while chunk := read(_CHUNK_BYTES):
-        *pieces, rest = (rest + chunk).split(separator)
-        yield from pieces
-        if len(rest) > _LINE_BYTES_MAX:
-            raise BadInput(f"no separator in {_LINE_BYTES_MAX} bytes")
-    if rest:
-        yield rest
 
 
 def _from_line(line: bytes, reading: Reading, fixed: Record, where: str) -> Record:
@@ -270,18 +258,6 @@ def _header_bytes(value: Any) -> bytes:
 def _shortened(line: bytes, length_max: int = 80) -> str:
     text = line.decode(errors="replace")
     return repr(text if len(text) <= length_max else text[:length_max] + "…")
-
-
-def _paced(records: Iterable[Record], rate: float | None) -> Iterator[Record]:
-    if rate is None:
-        yield from records
-        return
-    began = time.monotonic()
-    for number, record in enumerate(records):
-        wait = began + number / rate - time.monotonic()
-        if wait > 0:
-            time.sleep(wait)  # what --rate says
-        yield record
 
 
 def _send_all(producer: Producer, topic: str, records: Iterable[Record], delivery: Delivery) -> str:
