@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -77,6 +77,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 
 _HELP = ["--help", "-h"]
+_COMPLETION = ("--show-completion", "--install-completion")
+_SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 _PLAIN: dict[Any, str] = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 
@@ -92,6 +94,11 @@ class LazyGroup(TyperGroup):
             for name, entry in entries.items()
         }
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _complete_for(ctx, args)
+        return super().parse_args(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if self._is_listing:
             return self.commands.get(cmd_name)
@@ -101,6 +108,9 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        for each in self.params:
+            if isinstance(each, TyperOption) and each.opts[0] in _COMPLETION:
+                each.metavar = "[SHELL]"
         speak_plainly(self)
         with self._listing():
             super().format_help(ctx, formatter)
@@ -116,6 +126,20 @@ class LazyGroup(TyperGroup):
             yield
         finally:
             self._is_listing = False
+
+
+def _complete_for(ctx: Any, args: list[str]) -> None:
+    """Completion for the shell that is named, and the end. Typer has switches for it, and passes over a name."""
+    option, equals, shell = args[0].partition("=") if args else ("", "", "")
+    names = [shell, *args[1:]] if equals else args[1:]
+    if option not in _COMPLETION or not names or names[0] in _HELP:
+        return
+    if names[0] not in _SHELLS or len(names) > 1:
+        raise typer.BadParameter(f"{option} {' '.join(names)}: choose one of {', '.join(_SHELLS)}", ctx)
+    from typer import completion
+
+    act = completion.show_callback if option == _COMPLETION[0] else completion.install_callback
+    act(ctx, cast("Any", None), names[0])
 
 
 @cache
