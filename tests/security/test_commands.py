@@ -21,9 +21,9 @@ def test_a_cluster_with_certificates_and_users(tmp_path: Path) -> None:
 
     certs = str(tmp_path / "certs")
     moldau("certs", "init", "-d", certs)
-    assert "is there already" in moldau("certs", "init", "-d", certs, status=1)
+    assert "is there already" in moldau("certs", "init", "-d", certs, status=2)
     moldau("certs", "server", "node", "--host", "127.0.0.1", "-d", certs)
-    assert "cannot be the name" in moldau("certs", "client", "../node", "-d", certs, status=1)
+    assert "cannot be the name" in moldau("certs", "client", "../node", "-d", certs, status=2)
     assert (tmp_path / "certs" / "node.pem").stat().st_mode & 0o077 == 0
     (port,) = free_ports(1)
     server = tmp_path / "server.properties"

@@ -26,6 +26,15 @@ _FLUSH_SECONDS = 0.2  # Ctrl-C is heard in between
 _SAY_NOTHING = frozenset({-1, 7, 13, 20})
 
 
+def serve_callbacks(producer: Producer, seconds: float = 0.0) -> None:
+    """Let librdkafka tell what became of records. Ctrl-C within a callback is Ctrl-C: confluent-kafka (2.16) loses what
+    a signal raises there, and says that it returned without an exception."""
+    try:
+        producer.poll(seconds)
+    except SystemError as lost:
+        raise KeyboardInterrupt from lost
+
+
 @dataclass(slots=True)
 class Delivery:
     """What became of the records so far."""
@@ -82,7 +91,7 @@ class Delivery:
         # The second report from now on is one of after the last record's end.
         enough, deadline = self._statistics + 2, time.monotonic() + _STATISTICS_SECONDS_MAX
         while self._statistics < enough and time.monotonic() < deadline:
-            producer.poll(0.1)
+            serve_callbacks(producer, 0.1)
 
     def trouble(self) -> str:
         """What to tell about records that are not known to be there; nothing if all are."""

@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moldau.cli.completing import complete_topics
-from moldau.cli.delivery import Delivery, confirmed
+from moldau.cli.delivery import Delivery, confirmed, serve_callbacks
 from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
@@ -138,11 +139,9 @@ def produce(
         settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
     producer = target.producer(**{name: value for name, value in settings.items() if name not in target.settings})
 
-    def serve_callbacks() -> None:
-        producer.poll(0)
-
-    records = _records(sources, reading, fixed, serve_callbacks, json_lines=json_lines, whole=whole)
-    records = paced(records, rate, serve_callbacks)
+    serve = partial(serve_callbacks, producer)
+    records = _records(sources, reading, fixed, serve, json_lines=json_lines, whole=whole)
+    records = paced(records, rate, serve)
     if transactional_id is None:
         stopped = _send_all(producer, topic, records, delivery)
         _report(producer, topic, delivery, acks, stopped)
@@ -286,8 +285,8 @@ def _send(producer: Producer, topic: str, record: Record, delivery: Delivery) ->
             )
             break
         except BufferError:
-            producer.poll(0.1)
-    producer.poll(0)
+            serve_callbacks(producer, 0.1)
+    serve_callbacks(producer)
 
 
 def _require_partition(target: Target, topic: str, partition: int) -> None:
