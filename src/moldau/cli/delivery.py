@@ -35,6 +35,14 @@ def serve_callbacks(producer: Producer, seconds: float = 0.0) -> None:
         raise KeyboardInterrupt from lost
 
 
+def _still_out(producer: Producer) -> int:
+    """How many records have no fate yet after a moment of flushing, which serves callbacks too."""
+    try:
+        return producer.flush(_FLUSH_SECONDS)
+    except SystemError as lost:
+        raise KeyboardInterrupt from lost
+
+
 @dataclass(slots=True)
 class Delivery:
     """What became of the records so far."""
@@ -79,7 +87,7 @@ class Delivery:
     def finish(self, producer: Producer) -> None:
         """Wait for every record's fate. A Ctrl-C in here gives up: what is still on its way is in doubt."""
         try:
-            while producer.flush(_FLUSH_SECONDS):
+            while _still_out(producer):
                 pass
         except KeyboardInterrupt:
             self.unconfirmed += len(producer)
