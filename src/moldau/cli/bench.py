@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moldau.cli.delivery import serve_callbacks, still_out
 from moldau.cli.failure import fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -135,11 +136,12 @@ def _produce(
                     producer.produce(topic, value, on_delivery=on_delivery)
                     break
                 except BufferError:
-                    producer.poll(0.05)
+                    serve_callbacks(producer, 0.05)
             if not number % 1000:
-                producer.poll(0)
+                serve_callbacks(producer)
                 advance(len(latencies))
-        producer.flush()
+        while still_out(producer):
+            advance(len(latencies))
     seconds = now() - began
     if failures:
         fail(f"{len(failures)} of {records} records were not delivered: {failures[0]}")
@@ -261,14 +263,15 @@ def _round_trips(target: Target, topic: str, records: int, size: int, acks: str)
         _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_SECONDS)
         consumer.assign([TopicPartition(topic, 0, high)])
         producer.produce(topic, b"warm-up", partition=0)
-        producer.flush()
+        while still_out(producer):
+            pass
         if consumer.poll(TIMEOUT_SECONDS) is None:
             fail(f"a record written to {topic} did not come back in {TIMEOUT_SECONDS:g} s")
         with _progress("measuring", records) as advance:
             for number in range(records):
                 began = time.perf_counter()
                 producer.produce(topic, value, partition=0)
-                producer.poll(0)
+                serve_callbacks(producer)
                 message = consumer.poll(TIMEOUT_SECONDS)
                 if message is None or message.error() is not None:
                     reason = message.error().str() if message is not None and message.error() else "nothing came"  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ def serve_callbacks(producer: Producer, seconds: float = 0.0) -> None:
         raise KeyboardInterrupt from lost
 
 
-def _still_out(producer: Producer) -> int:
+def still_out(producer: Producer) -> int:
     """How many records have no fate yet after a moment of flushing, which serves callbacks too."""
     try:
         return producer.flush(_FLUSH_SECONDS)
@@ -87,7 +87,7 @@ class Delivery:
     def finish(self, producer: Producer) -> None:
         """Wait for every record's fate. A Ctrl-C in here gives up: what is still on its way is in doubt."""
         try:
-            while _still_out(producer):
+            while still_out(producer):
                 pass
         except KeyboardInterrupt:
             self.unconfirmed += len(producer)
