@@ -16,6 +16,8 @@ import pytest
 from tests.cli.running import Command
 from tests.interop.apache_kafka import KAFKA_VERSION, TOOLS, ApacheKafka, kafka_libs
 from tests.support.broker_process import BrokerProcess
+from tests.support.clients import wait_for
+from tests.support.stray_batches import UNVERIFIED, write_stray_batch
 
 _NUMBERS = (
     *("timestamp_ms", "epoch", "high_watermark", "fetched_seconds_ago", "end", "seconds", "leads", "replicas"),
@@ -39,6 +41,7 @@ class Tour:
         self.name = name
         self.scratch = scratch
         self.printed: dict[str, str] = {}
+        self.bootstrap_servers = bootstrap_servers
         self._command = Command(bootstrap_servers, str(scratch))
 
     def run(self, step: str, *arguments: str, stdin: str = "") -> str:
@@ -169,11 +172,35 @@ def operating(tour: Tour) -> None:
     tour.ok("producers", "txn", "producers", name, "-p", "2", "--json")
     tour.ok("hanging", "txn", "hanging", name)
     tour.ok("terminate", "txn", "terminate", f"{name}-t")
+    start = _leave_one_hanging(tour, f"{name}-stuck")
+    tour.run("one hangs", "txn", "hanging", f"{name}-stuck", "--older-than", "0", "--format", "{start_offset}")
+    tour.ok("abort", "txn", "abort", f"{name}-stuck", "-p", "0", "--start-offset", start)
+    tour.ok("none hangs", "txn", "hanging", f"{name}-stuck", "--older-than", "0")
+    tour.run("abort again", "txn", "abort", f"{name}-stuck", "-p", "0", "--start-offset", start)
     tour.run("no transaction", "txn", "describe", f"{name}-none")
     tour.ok("health", "health")
     tour.ok("top", "top", "-c", "1", "-i", "0.3", "--format", "")
     tour.ok("bench", "bench", "latency", name, "-n", "5", "--format", "{records}")
     tour.ok("delete", "topic", "delete", name)
+
+
+def _leave_one_hanging(tour: Tour, topic: str) -> str:
+    """Where it begins. That nobody asks the coordinator takes a moment to hold."""
+    (setting,) = UNVERIFIED
+    tour.ok("create stuck", "topic", "create", topic)
+    tour.ok("without questions", "config", "set", "broker", "1", f"{setting}={UNVERIFIED[setting]}")
+    began: list[int] = []
+
+    def is_written() -> bool:
+        try:
+            began.append(write_stray_batch(tour.bootstrap_servers, topic, 1_000_000))
+        except AssertionError:
+            return False
+        return True
+
+    wait_for(is_written, "a batch nobody asked for")
+    tour.ok("with questions", "config", "unset", "broker", "1", setting)
+    return str(began[0])
 
 
 @pytest.fixture(scope="module")

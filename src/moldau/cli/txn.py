@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,6 +19,7 @@ app = Commands(help="Transactions: list, describe, producers, hanging ones, abor
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
 _NO_DURATION = -1
 _NEVER_HANGS_MINUTES = 15
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 @app.command("list", watchable=True)
@@ -47,13 +48,15 @@ def list_transactions(
     output.show(sorted(rows, key=lambda row: str(row["id"])), empty="no transactions")
 
 
-def _transactions(admin: Admin, states: list[str], longer_than: float | None) -> list[tuple[int, Any]]:
+def _transactions(
+    admin: Admin, states: list[str], longer_than: float | None, producer_ids: list[int] | None = None
+) -> list[tuple[int, Any]]:
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import ListTransactionsRequest, ListTransactionsResponse
 
     request = ListTransactionsRequest(
         state_filters=states,
-        producer_id_filters=[],
+        producer_id_filters=producer_ids or [],
         duration_filter=_NO_DURATION if longer_than is None else int(longer_than * 1000),
     )
     admin.metadata([])
@@ -121,7 +124,9 @@ def producers(
     output.show(rows, empty="no idempotent producer has written there lately")
 
 
-def _producers(admin: Admin, topics: list[str] | None, partition: int | None) -> list[tuple[str, int, Any]]:
+def _producers(
+    admin: Admin, topics: list[str] | None, partition: int | None, broker: int | None = None
+) -> list[tuple[str, int, Any]]:
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import DescribeProducersRequest, DescribeProducersResponse
 
@@ -130,9 +135,13 @@ def _producers(admin: Admin, topics: list[str] | None, partition: int | None) ->
         if topic.error_code:
             raise BrokerError(topic.error_code, f"topic {topic.name}")
         for row in topic.partitions:
-            if row.leader_id >= 0 and partition in (None, row.partition_index):
+            if row.leader_id < 0 or broker not in (None, row.leader_id):
+                continue
+            if partition in (None, row.partition_index):
                 by_leader.setdefault(row.leader_id, {}).setdefault(str(topic.name), []).append(row.partition_index)
-    if topics and not by_leader:
+    if broker is not None and broker not in admin.brokers:
+        admin.ask_broker(broker, DescribeProducersRequest(topics=[]), DescribeProducersResponse)  # which says so
+    if topics and partition is not None and not by_leader:
         fail(f"{', '.join(topics)} has no partition {partition} with a leader", ExitCode.NOT_FOUND)
     found = []
     for leader, places in by_leader.items():
@@ -159,33 +168,96 @@ def hanging(
     minutes: Annotated[
         float, typer.Option("--older-than", metavar="MINUTES", min=0, help="Open for so long without a write.")
     ] = _NEVER_HANGS_MINUTES,
+    broker: Annotated[int | None, typer.Option("--broker", min=0, help="Only partitions this broker leads.")] = None,
 ) -> None:
-    """Transactions a partition waits for and no coordinator knows: readers stand still. Exits with 6 if any."""
+    """Transactions a partition waits for and no coordinator will end: readers stand still. Exits with 6 if any."""
     now_ms = time.time() * 1000
     with target.admin() as admin:
-        known = {
-            each.producer_id
-            for _, each in _transactions(admin, [], None)
-            if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-        }
-        rows = [
-            {
-                "topic": name,
-                "partition": index,
-                "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch,
-                "coordinator_epoch": each.coordinator_epoch,
-                "start_offset": each.current_txn_start_offset,
-                "minutes": round((now_ms - each.last_timestamp) / 60_000, 1),
-            }
-            for name, index, each in _producers(admin, topics, None)
-            if each.current_txn_start_offset >= 0
-            and each.producer_id not in known
-            and now_ms - each.last_timestamp >= minutes * 60_000
+        old = [
+            each
+            for each in _open(admin, topics, None, broker)
+            if now_ms - each.producer.last_timestamp >= minutes * 60_000
         ]
+        hang = _hanging(admin, old)
+    rows = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "producer_id": each.producer.producer_id,
+            "producer_epoch": each.producer.producer_epoch,
+            "coordinator_epoch": each.producer.coordinator_epoch,
+            "start_offset": each.producer.current_txn_start_offset,
+            "minutes": round((now_ms - each.producer.last_timestamp) / 60_000, 1),
+        }
+        for each in hang
+    ]
     output.show(rows, empty="none hang")
     if rows:
         fail("end each with: moldau txn abort TOPIC -p PARTITION --start-offset START_OFFSET", ExitCode.UNHEALTHY)
+
+
+class Open(NamedTuple):
+    """A transaction that a partition waits for, whoever knows of it elsewhere."""
+
+    topic: str
+    partition: int
+    producer: Any
+
+
+def _open(admin: Admin, topics: list[str] | None, partition: int | None, broker: int | None = None) -> list[Open]:
+    return [
+        Open(name, index, each)
+        for name, index, each in _producers(admin, topics, partition, broker)
+        if each.current_txn_start_offset >= 0
+    ]
+
+
+def _hanging(admin: Admin, suspects: list[Open]) -> list[Open]:
+    """Those that no coordinator will end: it knows no such producer, or not that this one writes there.
+
+    Who writes elsewhere, or has ended what it began, can still hang here. The coordinators are asked after the
+    partitions, and those once more at the end: what began or ended meanwhile is not taken for one that hangs.
+    """
+    expected = _expected(admin, {each.producer.producer_id for each in suspects})
+    hang = [
+        each for each in suspects if (each.topic, each.partition) not in expected.get(each.producer.producer_id, {})
+    ]
+    if not hang:
+        return []
+    still = {
+        (each.topic, each.partition, each.producer.producer_id, each.producer.current_txn_start_offset)
+        for each in _open(admin, sorted({each.topic for each in hang}), None)
+    }
+    return [
+        each
+        for each in hang
+        if (each.topic, each.partition, each.producer.producer_id, each.producer.current_txn_start_offset) in still
+    ]
+
+
+def _expected(admin: Admin, producer_ids: set[int]) -> dict[int, dict[tuple[str, int], str]]:
+    """By producer: where its coordinator will write a marker, and the transactional id it does so for."""
+    from moldau.client.admin import TRANSACTION
+    from moldau.client.connection import BrokerError
+    from moldau.wire import ErrorCode
+    from moldau.wire.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+    found: dict[int, dict[tuple[str, int], str]] = {}
+    if not producer_ids:
+        return found
+    for _, listed in _transactions(admin, [], None, sorted(producer_ids)):
+        request = DescribeTransactionsRequest(transactional_ids=[listed.transactional_id])
+        answer = admin.ask_coordinator(TRANSACTION, listed.transactional_id, request, DescribeTransactionsResponse)
+        (state,) = answer.transaction_states
+        if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # it has expired meanwhile
+            continue
+        if state.error_code:
+            raise BrokerError(state.error_code, f"transactional id {listed.transactional_id}")
+        if state.transaction_state in _OPEN_STATES:
+            found.setdefault(state.producer_id, {}).update(
+                {(each.topic, index): listed.transactional_id for each in state.topics for index in each.partitions}
+            )
+    return found
 
 
 @app.command()
@@ -196,19 +268,25 @@ def abort(
     start_offset: Annotated[
         int, typer.Option("--start-offset", min=0, help="Where the transaction begins: `txn hanging`, `txn producers`.")
     ],
+    force: Annotated[bool, typer.Option("--force", help="Also one that its coordinator would end.")] = False,
 ) -> None:
-    """Abort a transaction that hangs on one partition. Not for those a coordinator knows: see `txn terminate`."""
+    """Abort a transaction that hangs on one partition. One that its coordinator knows is for `txn terminate`."""
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
     with target.admin() as admin:
         found = [
-            each
-            for _, _, each in _producers(admin, [topic], partition)
-            if each.current_txn_start_offset == start_offset
+            each for each in _open(admin, [topic], partition) if each.producer.current_txn_start_offset == start_offset
         ]
         if not found:
             fail(f"no transaction of {topic}-{partition} begins at {start_offset}", ExitCode.NOT_FOUND)
+        producer = found[0].producer
+        owner = _expected(admin, {producer.producer_id}).get(producer.producer_id, {}).get((topic, partition))
+        if owner is not None and not force:
+            fail(
+                f"it does not hang: its coordinator knows it as {owner}, and would end it in all its partitions with "
+                f"`moldau txn terminate {owner}` (--force aborts this partition alone)"
+            )
         (leader,) = [
             row.leader_id
             for each in admin.metadata([topic]).topics
@@ -216,10 +294,10 @@ def abort(
             if row.partition_index == partition
         ]
         marker = WriteTxnMarkersRequest.WritableTxnMarker(
-            producer_id=found[0].producer_id,
-            producer_epoch=found[0].producer_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
             transaction_result=False,
-            coordinator_epoch=max(found[0].coordinator_epoch, 0),
+            coordinator_epoch=max(producer.coordinator_epoch, 0),  # -1: no transaction of it was ever ended there
             topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
         )
         answer = admin.ask_broker(leader, WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse)
