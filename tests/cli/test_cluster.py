@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from moldau.cli.cluster_control import ask
+from moldau.cli.cluster_folder import with_own_http_port
 from tests.cli.running import Command
 from tests.cluster.workload import create_topic
 from tests.support.broker_process import QUICK, eventually_refuses, read_ready
@@ -26,7 +28,7 @@ def free_ports() -> int:
     """A first port with room for three nodes and their controllers, not among those that systems hand out."""
     while True:
         first = _chance.randrange(12_000, 30_000)
-        if all(eventually_refuses(first + more, 1) for more in (0, 1, 2, 100, 101, 102)):
+        if all(eventually_refuses(first + more, 1) for more in (0, 1, 2, 20, 21, 100, 101, 102)):
             return first
 
 
@@ -97,6 +99,28 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("listener", ["65534", "localhost", "0.0.0.0:65534", "[::1]:99999"])
+def test_metrics_need_a_port_for_every_node(tmp_path: Path, listener: str) -> None:
+    command = [sys.executable, "-m", "moldau", "cluster", "--data-dir", str(tmp_path), "--metrics", listener]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 2
+    assert "moldau.http.listener" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_node_has_a_port_for_metrics() -> None:
+    """With one port for all of them, only the first node would start."""
+
+    def for_third(listener: str) -> str:
+        return with_own_http_port({"moldau.http.listener": listener}, 3)["moldau.http.listener"]
+
+    assert for_third("9404") == "127.0.0.1:9406"
+    assert for_third("0.0.0.0:9404") == "0.0.0.0:9406"
+    assert for_third("[::]:9404") == "[::]:9406"
+    assert for_third("0") == "0"
+    assert with_own_http_port({"a": "b"}, 3) == {"a": "b"}
+
+
 def test_another_number_of_nodes_is_refused_where_a_cluster_is(tmp_path: Path) -> None:
     """Its voters are fixed: with others, what is committed could be lost."""
     for number in (1, 2, 3):
@@ -116,6 +140,7 @@ def test_a_running_cluster_is_changed(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 20)  # a path no socket could have
     folder.mkdir()
     command = [sys.executable, "-m", "moldau", "cluster", "start", "-n", "1", "-d", str(folder), "-p", str(base_port)]
+    command += ["--metrics", str(base_port + 20)]
     command += [f"--set={key}={value}" for key, value in QUICK.items()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -129,6 +154,9 @@ def test_a_running_cluster_is_changed(tmp_path: Path) -> None:
             (1, "voter, broker", "online"),
             (2, "broker", "online"),
         ]
+        for port in (base_port + 20, base_port + 21):  # the one that was added has its own
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=SECONDS) as answer:
+                assert answer.read() == b"ok\n"
         moldau.ok("topic", "create", "t", "--replica-assignment", "2,1")
         CONFLUENT.send(servers, "t", [Sent(b"%d" % number) for number in range(50)], "none")
         assert moldau.ok("cluster", "restart", "2", *at).out == "restarted node 2\n"

@@ -50,6 +50,14 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about w
 Console = Annotated[
     str | None, typer.Option("--console", metavar="[HOST:]PORT", help="Also run a console there, for the browser.")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Where the first node serves metrics and health over HTTP; the others on the ports that follow.",
+    ),
+]
 NoRestart = Annotated[bool, typer.Option("--no-restart", help="Leave a node that died as it is.")]
 _IN_SYNC_SECONDS = 120.0
 
@@ -65,10 +73,11 @@ def _cluster(
     verbose: Verbose = False,
     no_restart: NoRestart = False,
     console: Console = None,
+    metrics: Metrics = None,
 ) -> None:
     """Run a cluster on this machine, and change it. Without a command: `start`."""
     if ctx.invoked_subcommand is None:
-        start(nodes, data_dir, base_port, overrides, secure, verbose, no_restart, console)
+        start(nodes, data_dir, base_port, overrides, secure, verbose, no_restart, console, metrics)
 
 
 @app.command()
@@ -81,6 +90,7 @@ def start(
     verbose: Verbose = False,
     no_restart: NoRestart = False,
     console: Console = None,
+    metrics: Metrics = None,
 ) -> None:
     """Run a cluster. Prints `ready HOST:PORT,…` when all nodes serve; stop it with Ctrl-C or SIGTERM."""
     from moldau.broker.config import InvalidConfig, parse_overrides
@@ -96,6 +106,8 @@ def start(
     voters = folders.voters_to_run(data_dir, nodes)
     try:
         given = parse_overrides(overrides or [])
+        if metrics is not None:
+            given["moldau.http.listener"] = metrics
         files = folders.make_settings(data_dir, voters, base_port, given, secure=secure)
         if folders.is_secure(data_dir):
             tell(f"log in with --config {folders.client_properties(data_dir)}")

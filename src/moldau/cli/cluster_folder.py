@@ -108,7 +108,7 @@ def make_settings(
         every[number] = broker_settings(every[1], folder, number, base_port)
     files = {}
     for number, settings in every.items():
-        complete = settings | more | dict(overrides)
+        complete = settings | more | with_own_http_port(overrides, number)
         loaded = load_broker_config(complete)
         if security is not None and number not in added:
             security.format(loaded)
@@ -122,9 +122,23 @@ def broker_settings(first: Mapping[str, str], folder: Path, number: int, base_po
     """Of a node that is a broker only, beside the voters."""
     listener = first["listeners"].partition("://")[0]
     return {
-        **first,
+        **with_own_http_port(first, number),
         "node.id": str(number),
         "process.roles": "broker",
         "listeners": f"{listener}://{HOST}:{base_port + number - 1}",
         "log.dirs": f"{folder.resolve()}/node-{number}",
     }
+
+
+def with_own_http_port(firsts: Mapping[str, str], number: int) -> dict[str, str]:
+    """The first node's settings for another one: its metrics are as many ports higher as its clients are."""
+    from moldau.broker.config.http import http_address
+
+    key = "moldau.http.listener"
+    address = http_address(firsts.get(key, ""))
+    if address is None or not address[1]:
+        return dict(firsts)
+    host, port = address
+    own = f"{f'[{host}]' if ':' in host else host}:{port + number - 1}"
+    http_address(own)  # there may be no such port
+    return {**firsts, key: own}
