@@ -112,7 +112,7 @@ def test_a_relay_empties_outboxes_and_says_what_is_wrong_with_an_address(
     engine.dispose()
     command = [sys.executable, "-m", "moldau", "relay", "--outbox", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "names no database" in done.stderr
 
 

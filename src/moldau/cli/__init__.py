@@ -70,13 +70,13 @@ def _done(arguments: list[str], *, is_debug: bool) -> int:
             return _leave_output()
         if is_debug:
             raise
-        from moldau.cli.harmless import harmless
+        from moldau.cli.harmless import harmless_cell
 
         if isinstance(error, OSError) and error.strerror and (error.filename or error.errno == _NO_SPACE):
-            what = harmless(str(error.filename or "the output cannot be written"))
+            what = harmless_cell(str(error.filename or "the output cannot be written"))
             print(f"moldau: {what}: {error.strerror}", file=sys.stderr)
             return 1
-        reason = harmless(str(error)) or "no reason given"
+        reason = harmless_cell(str(error)) or "no reason given"
         print(f"moldau: {type(error).__name__}: {reason} ({_DEBUG} shows where)", file=sys.stderr)
         return 1
     return status
@@ -152,7 +152,9 @@ def _misused(error: Exception) -> int:
             print(text)
         return 0 if context is not None and context.parent is None else int(error.exit_code)
     where = f" ({context.command_path} --help shows more)" if context is not None else ""
-    print(f"moldau: {error.format_message()}{where}", file=sys.stderr)
+    from moldau.cli.harmless import harmless_cell
+
+    print(f"moldau: {harmless_cell(error.format_message())}{where}", file=sys.stderr)
     return int(error.exit_code)
 
 

@@ -39,7 +39,7 @@ Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="ADDRESS", he
 Deny = Annotated[bool, typer.Option("--deny", help="A rule that forbids, which counts before any that allows.")]
 
 
-@app.command()
+@app.command(changes=True)
 def add(
     target: Target,
     output: Output,
@@ -132,7 +132,7 @@ def list_rules(
     output.show([found[words] for words in sorted(found)], empty="no rules")
 
 
-@app.command()
+@app.command(changes=True)
 def remove(
     target: Target,
     output: Output,

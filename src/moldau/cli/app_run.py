@@ -34,16 +34,11 @@ def run(
     """Run an app until SIGTERM or Ctrl-C. Several processes are several members of its group."""
     if reload:
         sys.exit(_run_reloading([target, *(["-b", bootstrap_server] if bootstrap_server else [])]))
-    from moldau.toolkit.errors import ToolkitError
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        found = load(target)
-        if bootstrap_server is not None:
-            found.bootstrap_servers = bootstrap_server
-        found.run()
-    except ToolkitError as error:
-        fail(str(error))
+    found = load(target)
+    if bootstrap_server is not None:
+        found.bootstrap_servers = bootstrap_server
+    found.run()
 
 
 @app.command()

@@ -137,7 +137,7 @@ def features(target: Target, output: Output) -> None:
     )
 
 
-@app.command("set-feature")
+@app.command("set-feature", changes=True)
 def set_feature(
     target: Target,
     feature: Annotated[str, typer.Argument(help="Its name, for example metadata.version.")],
@@ -166,7 +166,7 @@ def set_feature(
     typer.echo(f"{feature} {'could be' if dry_run else 'is'} at level {level}")
 
 
-@app.command("elect-leaders")
+@app.command("elect-leaders", changes=True)
 def elect_leaders(
     target: Target,
     output: Output,
@@ -216,7 +216,7 @@ def elect_leaders(
         fail(f"{failed} partitions have no leader of that kind")
 
 
-@app.command()
+@app.command(changes=True)
 def unregister(target: Target, broker: BrokerId) -> None:
     """Forget a broker that was stopped for good; first `moldau reassign drain` it."""
     from moldau.client.connection import BrokerError

@@ -119,7 +119,7 @@ Assignments = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether it would be done.")]
 
 
-@app.command("set")
+@app.command("set", changes=True)
 def set_settings(
     target: Target, output: Output, kind: Kind, name: Name, settings: Assignments, dry_run: DryRun = False
 ) -> None:
@@ -127,7 +127,7 @@ def set_settings(
     alter_resources(target, output, kind, [name], settings, (), dry_run=dry_run)
 
 
-@app.command("unset")
+@app.command("unset", changes=True)
 def unset_settings(
     target: Target,
     output: Output,

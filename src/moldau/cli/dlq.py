@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.failure import fail, misused
+from moldau.cli.failure import misused
 from moldau.cli.frame import Commands, Target
 from moldau.cli.harmless import harmless, harmless_cell
 
@@ -27,14 +27,10 @@ def _name(topic: str) -> str:
 def list_letters(target: Target, topic: Topic) -> None:
     """The reasons, the most frequent first, each with a letter to look into."""
     from moldau.toolkit.dead_letters import by_reason, letters_in, redriven_ids
-    from moldau.toolkit.errors import ToolkitError
 
     target.reach()
     config = target.librdkafka()
-    try:
-        found = list(letters_in(config, _name(topic)))
-    except ToolkitError as error:
-        fail(str(error))
+    found = list(letters_in(config, _name(topic)))
     done = redriven_ids(config, _name(topic))
     back = sum(letter.id in done for letter in found)
     typer.echo(f"{_name(topic)}: {len(found)} letters, {back} of them sent back")
@@ -52,13 +48,9 @@ def show(
 ) -> None:
     """One letter: where it came from, why it died, what is in it."""
     from moldau.toolkit.dead_letters import find_letter
-    from moldau.toolkit.errors import ToolkitError
 
     target.reach()
-    try:
-        found = find_letter(target.librdkafka(), _name(topic), letter)
-    except ToolkitError as error:
-        fail(str(error))
+    found = find_letter(target.librdkafka(), _name(topic), letter)
     if raw:
         sys.stdout.buffer.write(found.value or b"")
         return
@@ -82,7 +74,7 @@ def _print(letter: Letter) -> None:
         typer.echo(harmless(letter.stacktrace))
 
 
-@app.command()
+@app.command(changes=True)
 def redrive(
     target: Target,
     topic: Topic,
@@ -94,7 +86,6 @@ def redrive(
 ) -> None:
     """Send letters back, none of them twice; what was done is on the topic `…-dlt-redriven`."""
     from moldau.toolkit.dead_letters import redrive as send_back
-    from moldau.toolkit.errors import ToolkitError
 
     if sum((bool(ids), reason is not None, everything)) != 1:
         misused("say which letters: --id ID, --reason TEXT or --all")
@@ -108,8 +99,5 @@ def redrive(
         return everything or bool(wanted & {letter.id, letter.origin.id, f"{letter.partition}:{letter.offset}"})
 
     target.reach()
-    try:
-        done = send_back(target.librdkafka(), _name(topic), choose, to=to, rate=rate)
-    except ToolkitError as error:
-        fail(str(error))
+    done = send_back(target.librdkafka(), _name(topic), choose, to=to, rate=rate)
     typer.echo(f"{done.sent} sent back, {done.skipped} were before, {done.left} left")

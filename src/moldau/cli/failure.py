@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import typer
 
-from moldau.cli.harmless import harmless
+from moldau.cli.harmless import harmless_cell
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -35,10 +35,11 @@ class ExitCode(IntEnum):
 class Explained(NamedTuple):
     message: str
     code: ExitCode
+    is_late: bool = False  # a broker was still at it
 
 
 def fail(message: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
-    typer.echo(f"moldau: {harmless(message)}", err=True)
+    tell(message)
     raise typer.Exit(code)
 
 
@@ -48,14 +49,27 @@ def misused(message: str) -> NoReturn:
 
 
 def tell(message: str) -> None:
-    """A word to people, beside the output."""
-    typer.echo(f"moldau: {harmless(message)}", err=True)
+    """A word to people, beside the output: one line, whatever others wrote that is in it."""
+    typer.echo(f"moldau: {harmless_cell(message)}", err=True)
 
 
 def no_broker(bootstrap_servers: str, why: str = "") -> Explained:
     reason = f" ({why})" if why else ""
     message = f"no broker answers at {bootstrap_servers}{reason}: is it running? (`moldau serve` starts one)"
     return Explained(message, ExitCode.UNREACHABLE)
+
+
+_REQUEST_TIMED_OUT = 7  # a broker's: it goes on with what it was asked for
+_LOOK_FIRST = "it may have been done all the same; look before trying again"
+
+
+def in_doubt(explained: Explained, bootstrap_servers: str) -> Explained:
+    """The same about a change: that nobody answered does not mean that nothing was done."""
+    if explained.code == ExitCode.UNREACHABLE:
+        return Explained(f"no answer from {bootstrap_servers} any more: {_LOOK_FIRST}", explained.code)
+    if explained.is_late:
+        return explained._replace(message=f"{explained.message}: {_LOOK_FIRST}")
+    return explained
 
 
 def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
@@ -79,19 +93,37 @@ def explain(error: BaseException, bootstrap_servers: str) -> Explained | None:
         if isinstance(error, Disconnected):
             return no_broker(bootstrap_servers, str(error))
         if isinstance(error, BrokerError):
-            return Explained(str(error), code_of(int(error.code)))
+            return Explained(str(error), code_of(int(error.code)), int(error.code) == _REQUEST_TIMED_OUT)
         if isinstance(error, AuthenticationFailed):
             return Explained(str(error), ExitCode.DENIED)
         if isinstance(error, UnknownBroker | UnknownTopic):
             return Explained(str(error), ExitCode.NOT_FOUND)
         if isinstance(error, ClientError):
             return Explained(str(error), ExitCode.FAILED)
+    if "moldau.toolkit.errors" in sys.modules:
+        found = _of_the_toolkit(error, bootstrap_servers)
+        if found is not None:
+            return found
     if "moldau.client.security" in sys.modules:
         from moldau.client.security import SettingError
 
         if isinstance(error, SettingError):
             return Explained(str(error), ExitCode.USAGE)
     return None
+
+
+def _of_the_toolkit(error: BaseException, bootstrap_servers: str) -> Explained | None:
+    from moldau.toolkit.errors import ClusterAway, NotThere, SetupError, ToolkitError
+
+    if not isinstance(error, ToolkitError):
+        return None
+    codes = ((NotThere, ExitCode.NOT_FOUND), (ClusterAway, ExitCode.UNREACHABLE), (SetupError, ExitCode.USAGE))
+    for kind, code in codes:
+        if isinstance(error, kind):
+            return Explained(str(error), code)
+    # What it says is the toolkit's; what a broker or the client said before it decides how the command ends.
+    cause = None if error.__cause__ is None else explain(error.__cause__, bootstrap_servers)
+    return Explained(str(error), ExitCode.FAILED if cause is None else cause.code)
 
 
 _NOT_FOUND = frozenset({3, 69, 91, 100, 102, 105})  # topic or partition, group, resource, topic id, broker, transaction
@@ -119,7 +151,7 @@ def explain_code(error: KafkaError, bootstrap_servers: str) -> Explained:
     if code in (error._UNKNOWN_TOPIC, error._UNKNOWN_PARTITION):
         return Explained(f"{error.str()} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
     # librdkafka says whom an error is from, which nobody asked.
-    return Explained(error.str().removeprefix("Broker: "), code_of(code))
+    return Explained(error.str().removeprefix("Broker: "), code_of(code), code == _REQUEST_TIMED_OUT)
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,7 +1,8 @@
 """The frame every command stands in: common options, errors as one line, `--watch`.
 
 A module makes its commands with `Commands`. A parameter of type `Target` becomes `-b`, `-X`, `--config` and
-`--context`; one of type `Output` becomes `--json` and `--format`; `watchable=True` adds `--watch`:
+`--context`; one of type `Output` becomes `--json` and `--format`; `watchable=True` adds `--watch`; `changes=True` says
+that an answer which does not come leaves it open whether something was done:
 
     app = Commands(help="Users.")
 
@@ -22,7 +23,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo
 
-from moldau.cli.failure import ExitCode, explain, fail, misused, tell
+from moldau.cli.failure import ExitCode, explain, fail, in_doubt, misused, tell
 from moldau.cli.output import Output
 from moldau.cli.target import Target, resolve
 
@@ -89,18 +90,24 @@ class Commands(typer.Typer):
         super().__init__(help=help, no_args_is_help=not alone, add_completion=False, **settings)
 
     def command(  # type: ignore[override]  # fewer options than Typer's: the frame decides the rest
-        self, name: str | None = None, *, watchable: bool = False, hidden: bool = False, no_args_is_help: bool = False
+        self,
+        name: str | None = None,
+        *,
+        watchable: bool = False,
+        changes: bool = False,
+        hidden: bool = False,
+        no_args_is_help: bool = False,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         add = super().command(name, hidden=hidden, no_args_is_help=no_args_is_help)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            add(_framed(function, watchable=watchable))
+            add(_framed(function, watchable=watchable, changes=changes))
             return function
 
         return decorate
 
 
-def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., Any]:
+def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> Callable[..., Any]:
     signature = inspect.signature(function, eval_str=True)
     names = {
         each.annotation: each.name for each in signature.parameters.values() if each.annotation in (Target, Output)
@@ -125,7 +132,7 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
     def framed(**arguments: Any) -> Any:
         watch = arguments.pop("watch_seconds", None)
         as_json, template = arguments.pop("as_json", False), arguments.pop("template", None)
-        bootstrap_servers = ""
+        target: Target | None = None
         for name in named:  # who names a topic twice means it once; librdkafka 2.16 may crash on it
             if arguments.get(name):
                 arguments[name] = list(dict.fromkeys(arguments[name]))
@@ -133,7 +140,6 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
             if Target in names:
                 options = [arguments.pop(name) for name in _TARGET_OPTIONS]
                 target = Target(resolve(options[0], options[1] or (), options[2], options[3]))
-                bootstrap_servers = target.bootstrap_servers
                 arguments[names[Target]] = target
             if Output in names:
                 arguments[names[Output]] = Output(as_json=as_json, template=template)
@@ -143,10 +149,13 @@ def _framed(function: Callable[..., Any], *, watchable: bool) -> Callable[..., A
         except BrokenPipeError:
             raise ReaderGone from None
         except Exception as error:
-            explained = explain(error, bootstrap_servers)
+            servers = "" if target is None else target.bootstrap_servers
+            explained = explain(error, servers)
             if explained is None or is_debugging():
                 raise
-            fail(*explained)
+            if changes and target is not None and target.was_reached:
+                explained = in_doubt(explained, servers)
+            fail(explained.message, explained.code)
 
     framed.__signature__ = inspect.Signature([*kept, *extra])  # type: ignore[attr-defined]  # what Typer reads
     framed.__annotations__ = {each.name: each.annotation for each in [*kept, *extra]}

@@ -226,7 +226,7 @@ def members(target: Target, output: Output, groups: Groups) -> None:
     output.show(rows, empty="nobody")
 
 
-@app.command()
+@app.command(changes=True)
 def reset(
     target: Target,
     output: Output,
@@ -278,7 +278,7 @@ def reset(
     tell(f"set {counted(len(wanted), 'offset')} of {group}")
 
 
-@app.command()
+@app.command(changes=True)
 def delete(target: Target, output: Output, groups: Groups) -> None:
     """Delete groups with their offsets. They must have no members."""
     from moldau.cli.topic import tell_each
@@ -287,7 +287,7 @@ def delete(target: Target, output: Output, groups: Groups) -> None:
     tell_each(target, output, admin.delete_consumer_groups(list(groups)), "deleted")
 
 
-@app.command("delete-offsets")
+@app.command("delete-offsets", changes=True)
 def delete_offsets(
     target: Target,
     output: Output,

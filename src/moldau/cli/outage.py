@@ -16,11 +16,16 @@ SILENCE_MS = 10_000
 
 
 class Outage:
-    """Tells once that no broker answers, and once that one does again. `on_error` is librdkafka's `error_cb`."""
+    """Tells once that no broker answers, and once that one does again. `on_error` is librdkafka's `error_cb`.
+
+    librdkafka calls a broker down whose connection has ended, also if that was for being idle: whether somebody still
+    listens is looked at before anything is told.
+    """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._is_on = False
+        self._is_suspected = False
 
     def settings(self, given: Mapping[str, str]) -> dict[str, Any]:
         """What librdkafka has to know, unless somebody said it."""
@@ -28,13 +33,27 @@ class Outage:
         return {"error_cb": self.on_error} | ({} if is_said else {"socket.timeout.ms": SILENCE_MS})
 
     def on_error(self, error: KafkaError) -> None:
-        # One that hangs times out, long before it counts as down: its connections can still be made.
-        if error.code() in (error._ALL_BROKERS_DOWN, error._TIMED_OUT) and not self._is_on:
-            self._is_on = True
+        if self._is_on:
+            return
+        code = error.code()
+        if code == error._ALL_BROKERS_DOWN or (code == error._TRANSPORT and self._is_suspected):
+            # Told once by librdkafka: if it is still there now, a connection that fails later tells of its end.
+            self._is_suspected = self._listens()
+            self._is_on = not self._is_suspected
+        else:
+            # One that hangs times out, long before it counts as down: its connections can still be made.
+            self._is_on = code == error._TIMED_OUT
+        if self._is_on:
             tell(f"no broker answers at {self._bootstrap_servers} any more; trying again")
 
     def is_over(self) -> None:
         """Something arrived."""
+        self._is_suspected = False
         if self._is_on:
             self._is_on = False
             tell(f"{self._bootstrap_servers} answers again")
+
+    def _listens(self) -> bool:
+        from moldau.cli.target import addresses, listens
+
+        return any(listens(*each) for each in addresses(self._bootstrap_servers))

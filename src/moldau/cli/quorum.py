@@ -99,7 +99,7 @@ def _directory(text: str) -> bytes:
         misused(f"{text!r} is no directory id: 22 letters as in meta.properties, shown by `moldau quorum replicas`")
 
 
-@app.command("add-voter")
+@app.command("add-voter", changes=True)
 def add_voter(
     target: Target,
     voter: Voter,
@@ -129,7 +129,7 @@ def add_voter(
     typer.echo(f"{voter} is a voter")
 
 
-@app.command("remove-voter")
+@app.command("remove-voter", changes=True)
 def remove_voter(target: Target, voter: Voter, directory: Directory) -> None:
     """Take a voter out of the quorum (KIP-853)."""
     from moldau.client.connection import BrokerError

@@ -35,7 +35,7 @@ ClientId = Annotated[
 Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An address; '' is the default address.")]
 
 
-@app.command("set")
+@app.command("set", changes=True)
 def set_quota(
     target: Target,
     output: Output,
@@ -91,7 +91,7 @@ def list_quotas(target: Target, output: Output) -> None:
     output.show(sorted(rows, key=repr), empty="no limits")
 
 
-@app.command()
+@app.command(changes=True)
 def remove(
     target: Target,
     output: Output,

@@ -95,7 +95,7 @@ def _show_moves(output: Output, before: Mapping[Place, list[int]], moves: Placem
     output.show(rows, document=as_json(moves), empty="nothing needs to move")
 
 
-@app.command()
+@app.command(changes=True)
 def run(
     target: Target,
     output: Output,
@@ -136,7 +136,7 @@ def _run(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
+@app.command(changes=True)
 def drain(
     target: Target,
     output: Output,
@@ -262,7 +262,7 @@ def _wait(admin: Admin, moves: Placement) -> None:
     tell("all moves are done")
 
 
-@app.command()
+@app.command(changes=True)
 def cancel(
     target: Target,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Only the moves of this plan.")] = None,
@@ -282,7 +282,7 @@ def cancel(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
+@app.command(changes=True)
 def unthrottle(
     target: Target,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="All topics, if none named.")] = None,

@@ -46,21 +46,17 @@ def relay(
     Several relays share the work.
     """
     from moldau.net.loop import new_event_loop
-    from moldau.toolkit.errors import ToolkitError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = target.librdkafka(**_config(settings or []))
     bootstrap_server = target.bootstrap_servers
     parts = [] if no_delays else _delays(bootstrap_server, delays or [], config)
     place = None if http == "-" else _place(http)
-    try:
-        parts += _outboxes(bootstrap_server, outbox or [], config)
-        if not parts:
-            misused("there is nothing to relay: --no-delays leaves nothing to do but an --outbox")
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(parts, place))
-    except ToolkitError as error:
-        fail(str(error))
+    parts += _outboxes(bootstrap_server, outbox or [], config)
+    if not parts:
+        misused("there is nothing to relay: --no-delays leaves nothing to do but an --outbox")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(parts, place))
 
 
 def _delays(bootstrap_server: str, topics: list[str], config: dict[str, Any]) -> list[Callable[[], Part]]:
@@ -116,7 +112,7 @@ def _config(settings: list[str]) -> dict[str, Any]:
 
 def _place(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not port.isdecimal() or int(port) > 65_535:
         misused(f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9309")
     return host.strip("[]") or "127.0.0.1", int(port)
 

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from moldau.cli.client_settings import pairs, read_settings
 from moldau.cli.contexts import chosen_settings
@@ -61,12 +61,12 @@ class Target:
         """`settings` under Kafka's names, `bootstrap.servers` among them."""
         self.settings = dict(settings)
         self.bootstrap_servers = self.settings[_SERVERS]
-        self._was_reached = False
+        self.was_reached = False
         self._answered: tuple[str, int] | None = None
 
     def reach(self) -> None:
         """Make sure that a broker answers and lets us in; a client would try for a long time and not say why not."""
-        if self._was_reached:
+        if self.was_reached:
             return
         from moldau.client.connection import Connection, Disconnected
         from moldau.client.security import SettingError
@@ -86,9 +86,9 @@ class Target:
             except SettingError as error:
                 if error.name != "sasl.mechanism":
                     misused(str(error))
-                self._was_reached = any(_listens(*each) for each in known)
-                if not self._was_reached:  # librdkafka knows more ways to log in than we do
-                    fail(*no_broker(self.bootstrap_servers))
+                self.was_reached = any(listens(*each) for each in known)
+                if not self.was_reached:  # librdkafka knows more ways to log in than we do
+                    self._nobody()
                 return
             was_slow = False
             for host, port in parsed.bootstrap_servers:
@@ -98,7 +98,7 @@ class Target:
                     failure = _reason(error)
                     was_slow |= isinstance(error.__cause__, TimeoutError)
                 else:
-                    self._was_reached = True
+                    self.was_reached = True
                     self._answered = (host, port)
                     return
             if not was_slow:
@@ -106,7 +106,11 @@ class Target:
         if not failure:
             advice = "does it want TLS or a login, or none? See security.protocol"
             fail(f"{self.bootstrap_servers} closes the connection: {advice}", ExitCode.UNREACHABLE)
-        fail(*no_broker(self.bootstrap_servers, failure))
+        self._nobody(failure)
+
+    def _nobody(self, why: str = "") -> NoReturn:
+        message, code, _ = no_broker(self.bootstrap_servers, why)
+        fail(message, code)
 
     def librdkafka(self, **more: Any) -> dict[str, Any]:
         """The settings as confluent-kafka takes them; its own log is off: errors come through calls."""
@@ -169,7 +173,7 @@ def _reason(error: Exception) -> str:
     return ""
 
 
-def _listens(host: str, port: int) -> bool:
+def listens(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError, UnicodeError):

@@ -37,7 +37,7 @@ _ADVICE = {
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, or its HMAC as base64.")]
 
 
-@app.command()
+@app.command(changes=True)
 def create(
     target: Target,
     output: Output,
@@ -102,7 +102,7 @@ def list_tokens(
     output.show(sorted(rows, key=lambda row: (row["owner"], row["expires"], row["token"])), empty="no tokens")
 
 
-@app.command()
+@app.command(changes=True)
 def renew(
     target: Target,
     output: Output,
@@ -123,7 +123,7 @@ def renew(
     output.done(f"{_named(token)} expires {expires}", {"token": _named(token), "expires": expires})
 
 
-@app.command()
+@app.command(changes=True)
 def expire(
     target: Target,
     output: Output,

@@ -10,7 +10,7 @@ import typer
 
 from moldau.cli.client_settings import pairs
 from moldau.cli.completing import complete_topics
-from moldau.cli.failure import ExitCode, explain_code, fail, misused, tell
+from moldau.cli.failure import ExitCode, explain_code, fail, in_doubt, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -36,7 +36,7 @@ TopicSettings = Annotated[
 _UNKNOWN_TOPIC = 3
 
 
-@app.command()
+@app.command(changes=True)
 def create(
     target: Target,
     output: Output,
@@ -91,6 +91,7 @@ def tell_each(
     from confluent_kafka import KafkaException
 
     worst: ExitCode | None = None
+    unanswered: dict[str, Exception] = {}
     for name, future in futures.items():
         try:
             future.result(TIMEOUT_SECONDS + 1)
@@ -99,13 +100,20 @@ def tell_each(
             if cause.code() in fine:
                 output.done(f"exists {name}", {"name": name, "result": "exists"})
                 continue
-            if cause.code() < 0:  # the client's own: nobody answered, which concerns all of them
-                raise
-            explained = explain_code(cause, target.bootstrap_servers)
+            if cause.code() < 0:  # the client's own: nobody answered
+                unanswered[name] = error
+                continue
+            explained = in_doubt(explain_code(cause, target.bootstrap_servers), target.bootstrap_servers)
             tell(f"{name}: {explained.message}")
             worst = explained.code if worst in (None, explained.code) else ExitCode.FAILED
+        except TimeoutError as error:  # the client still tries
+            unanswered[name] = error
         else:
             output.done(f"{done} {name}", {"name": name, "result": done})
+    if unanswered:
+        if len(unanswered) < len(futures):
+            tell(f"nobody answered about {', '.join(unanswered)}")
+        raise next(iter(unanswered.values()))
     if worst is not None:
         raise typer.Exit(worst)
 
@@ -223,7 +231,7 @@ def own_settings(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str
     return found
 
 
-@app.command()
+@app.command(changes=True)
 def alter(
     target: Target,
     output: Output,
@@ -240,7 +248,7 @@ def alter(
     alter_resources(target, output, "topic", names, settings or (), unset or (), dry_run=dry_run)
 
 
-@app.command("add-partitions")
+@app.command("add-partitions", changes=True)
 def add_partitions(
     target: Target,
     output: Output,
@@ -264,7 +272,7 @@ def add_partitions(
     tell_each(target, output, futures, "could extend" if dry_run else "extended")
 
 
-@app.command()
+@app.command(changes=True)
 def delete(
     target: Target,
     output: Output,
@@ -284,7 +292,7 @@ def delete(
     tell_each(target, output, futures, "deleted")
 
 
-@app.command()
+@app.command(changes=True)
 def empty(
     target: Target,
     output: Output,

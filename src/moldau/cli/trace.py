@@ -21,13 +21,13 @@ def trace(
     topic: Annotated[str, typer.Option(help="The trace topic of the apps.")] = "moldau-trace",
 ) -> None:
     """Where a message was produced, stored, consumed, by whom, and how often retried. Apps note it with trace=True."""
-    from moldau.toolkit.errors import ToolkitError
+    from moldau.toolkit.errors import NotThere
     from moldau.toolkit.trace import story
 
     target.reach()
     try:
         steps = story(target.librdkafka(), message, topic)
-    except ToolkitError as error:
+    except NotThere as error:
         fail(f"{error}: start apps with App(…, trace=True)", ExitCode.NOT_FOUND)
     if not steps:
         fail(f"nothing is noted about {message}", ExitCode.NOT_FOUND)

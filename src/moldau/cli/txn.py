@@ -260,7 +260,7 @@ def _expected(admin: Admin, producer_ids: set[int]) -> dict[int, dict[tuple[str,
     return found
 
 
-@app.command()
+@app.command(changes=True)
 def abort(
     target: Target,
     topic: Annotated[str, typer.Argument(help="A topic.")],
@@ -309,7 +309,7 @@ def abort(
     typer.echo(f"aborted the transaction of {topic}-{partition} from {start_offset}")
 
 
-@app.command()
+@app.command(changes=True)
 def terminate(target: Target, transactional_id: TransactionalId) -> None:
     """Fence a transactional id: what it has open is aborted, its producer may not go on."""
     from moldau.client.admin import TRANSACTION

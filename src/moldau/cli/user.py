@@ -25,7 +25,7 @@ Mechanism = Annotated[
 ]
 
 
-@app.command()
+@app.command(changes=True)
 def add(
     target: Target,
     output: Output,
@@ -62,7 +62,7 @@ def list_users(target: Target, output: Output) -> None:
     output.show(rows, empty="no users")
 
 
-@app.command()
+@app.command(changes=True)
 def remove(target: Target, output: Output, user: Name, mechanism: Mechanism = None) -> None:
     """Take a user's password away; without --mechanism, of every mechanism it has."""
     from confluent_kafka import KafkaError, KafkaException

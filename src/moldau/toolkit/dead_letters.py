@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.toolkit import letters
-from moldau.toolkit.errors import ToolkitError
+from moldau.toolkit.errors import NotThere, ToolkitError
 from moldau.toolkit.letters import Origin
 from moldau.toolkit.message import headers_of
 from moldau.toolkit.reading import read_topic
@@ -130,14 +130,14 @@ def find_letter(config: Mapping[str, Any], topic: str, letter_id: str) -> Letter
     for letter in letters_in(config, topic):
         if letter_id in (letter.id, letter.origin.id, f"{letter.partition}:{letter.offset}"):
             return letter
-    raise ToolkitError(f"{topic} has no letter {letter_id}: `moldau dlq list {topic}` shows what there is")
+    raise NotThere(f"{topic} has no letter {letter_id}: `moldau dlq list {topic}` shows what there is")
 
 
 def redriven_ids(config: Mapping[str, Any], topic: str) -> set[str]:
     """What was sent back before."""
     try:
         return {(message.key() or b"").decode(errors="replace") for message in read_topic(config, audit_topic(topic))}
-    except ToolkitError:
+    except NotThere:  # nothing was; whatever else is wrong must not let us send one twice
         return set()
 
 

@@ -7,6 +7,14 @@ class ToolkitError(Exception):
     """Anything the toolkit itself raises."""
 
 
+class NotThere(ToolkitError):
+    """A topic or a record that was named is not there."""
+
+
+class ClusterAway(ToolkitError):
+    """No broker answers for what is to be read; worth trying again."""
+
+
 class SetupError(ToolkitError):
     """The app is put together wrongly; found before it starts."""
 

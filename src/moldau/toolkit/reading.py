@@ -8,9 +8,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from moldau.toolkit.errors import ToolkitError
+from moldau.toolkit.errors import ClusterAway, NotThere
 
 _SECONDS = 15.0
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
 def reader(config: Mapping[str, Any]) -> Consumer:
@@ -37,8 +38,10 @@ def partition_count(config: Mapping[str, Any], topic: str) -> int:
 
 def _count(consumer: Consumer, topic: str) -> int:
     found = consumer.list_topics(topic, timeout=_SECONDS).topics.get(topic)
-    if found is None or found.error is not None or not found.partitions:
-        raise ToolkitError(f"there is no topic {topic}")
+    if found is None or not found.partitions:
+        if found is not None and found.error is not None and found.error.code() not in _UNKNOWN:
+            raise KafkaException(found.error)  # that we may not see it, say
+        raise NotThere(f"there is no topic {topic}")
     return len(found.partitions)
 
 
@@ -61,7 +64,7 @@ def read_topic(config: Mapping[str, Any], topic: str, indexes: Sequence[int] | N
             if messages:
                 last = time.monotonic()
             elif time.monotonic() - last > _SECONDS:
-                raise ToolkitError(f"{topic} cannot be read to its end: no broker answers for {sorted(unfinished)}")
+                raise ClusterAway(f"{topic} cannot be read to its end: no broker answers for {sorted(unfinished)}")
             for message in messages:
                 error = message.error()
                 if error is None:
