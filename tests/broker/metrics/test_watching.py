@@ -178,6 +178,25 @@ def test_lag_in_records_and_seconds(broker: Broker) -> None:
     assert seconds() == 0
 
 
+def test_a_partition_nobody_has_committed_is_told(broker: Broker) -> None:
+    """As kafka_exporter tells it. Left out, a sum over a topic that is read in part would look as if all of it were."""
+    topic = create_topic(broker.bootstrap_servers, "read-in-part", 3)
+    commit(broker, "partly", topic, 0)
+    samples = scrape(broker)
+    for partition, offset in enumerate((0, -1, -1)):
+        place = {"consumergroup": "partly", "topic": topic, "partition": partition}
+        assert value(samples, "kafka_consumergroup_current_offset", **place) == offset
+        assert value(samples, "kafka_consumergroup_lag", **place) == offset
+    told = {
+        dict(labels)["partition"]
+        for name, labels in samples
+        if name == "kafka_consumergroup_lag_seconds" and ("topic", topic) in labels
+    }
+    assert told == {"0"}
+    assert value(samples, "kafka_consumergroup_current_offset_sum", consumergroup="partly", topic=topic) == 0
+    assert value(samples, "kafka_consumergroup_lag_sum", consumergroup="partly", topic=topic) == 0
+
+
 def test_series_are_bounded() -> None:
     limits: Settings = {"moldau.http.listener": "0", "moldau.metrics.topics.max": 4, "moldau.metrics.groups.max": 2}
     with Broker(limits) as broker:

@@ -2,6 +2,8 @@
 
 Ends of partitions that live elsewhere are asked of their leaders, all of a leader in one request. How old the first
 record is that a group has not read, its batch says, which a thread looks at; of partitions elsewhere that is not known.
+A partition without a commit, of a topic the group reads, has an offset and a lag of -1, as kafka_exporter has it:
+where a member would begin there, only the member knows; left out, nobody would see that it is not read.
 Bounded by `moldau.metrics.groups.max` and `moldau.metrics.partitions.max`.
 """
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _PER_SLICE = 50
 _ASK_MS = 1_000.0
 _AGES_MAX = 1_000  # batches looked at per scrape
+_NO_COMMIT = -1
+_LAG = "Records between that and the end; -1: nothing is committed."
 Place = tuple[str, int]
 
 
@@ -92,9 +96,14 @@ def _look(page: Page, broker: Needs, shards: list[ShardState]) -> Slices[_Found]
         members = 0 if group is None else len(group.members)
         page.gauge("kafka_consumergroup_members", "Members of the group.", members, {"consumergroup": group_id})
         for topic, offsets in state.offsets.topics_of(group_id).items():
-            for partition, committed in offsets.items():
-                if len(found.positions) < room:
-                    found.positions.append(_Position(group_id, topic, partition, committed.offset))
+            in_image = broker.image.topics.get(topic)
+            partitions = dict.fromkeys((*offsets, *(() if in_image is None else in_image.partitions)))
+            for partition in partitions:
+                if len(found.positions) >= room:
+                    break
+                committed = offsets[partition].offset if partition in offsets else _NO_COMMIT
+                found.positions.append(_Position(group_id, topic, partition, committed))
+                if committed != _NO_COMMIT:
                     _find_end(broker, found, found.positions[-1])
     _tell_states(page, states, protocols)
     return found
@@ -165,7 +174,10 @@ def _tell(page: Page, found: _Found, made_ms: dict[_Position, int], now_ms: int)
         if at % _PER_SLICE == _PER_SLICE - 1:
             yield
         labels = {"consumergroup": position.group, "topic": position.topic, "partition": position.partition}
-        page.gauge("kafka_consumergroup_current_offset", "What is committed.", position.committed, labels)
+        page.gauge("kafka_consumergroup_current_offset", "What is committed; -1: nothing.", position.committed, labels)
+        if position.committed == _NO_COMMIT:
+            page.gauge("kafka_consumergroup_lag", _LAG, _NO_COMMIT, labels)
+            continue
         end = found.ends.get(position.place)
         total = sums.setdefault((position.group, position.topic), [0, 0])
         total[0] += position.committed
@@ -173,7 +185,7 @@ def _tell(page: Page, found: _Found, made_ms: dict[_Position, int], now_ms: int)
             continue
         lag = max(0, end - position.committed)
         total[1] += lag
-        page.gauge("kafka_consumergroup_lag", "Records between that and the end.", lag, labels)
+        page.gauge("kafka_consumergroup_lag", _LAG, lag, labels)
         seconds = None if lag else 0.0
         if position in made_ms:
             seconds = max(0.0, (now_ms - made_ms[position]) / 1000)
