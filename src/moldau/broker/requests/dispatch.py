@@ -16,7 +16,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from sys import getrefcount
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +28,7 @@ from moldau.broker.requests.registry import ListenerKind, ServedApi, served_on
 from moldau.broker.supervision import begin
 from moldau.controller.errors import NotController, TooManyRecords
 from moldau.seams.network import Connection, ResponseSlot
-from moldau.timers.turns import let_go
+from moldau.timers.turns import let_go, others_of
 from moldau.wire import ErrorCode, MalformedFrame, Message, decode_request, encode_long
 from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import decode_client_id, decode_request_header, peek_api
@@ -51,8 +50,6 @@ _FREED_AT_ONCE = 10
 _ENCODED_AT_ONCE_MAX = 2_000
 _EXEMPT = frozenset({17, 27, 36})  # WriteTxnMarkers is for brokers; who logs in (SaslHandshake, …) is nobody yet
 _READ_BY_HAND = ("Produce", "Fetch")
-_OURS = 3  # references: its owner's, ours, and that of the call that counts them
-_NOBODY_ELSES = 2  # no owner's
 _LARGE_BYTES = 32 * 1024  # reading more takes milliseconds; Produce and Fetch look after themselves
 
 
@@ -201,8 +198,10 @@ class Dispatcher:
         except Exception as error:
             self._fail(call, request, error)
             return
-        if getrefcount(request) == _NOBODY_ELSES:  # it has been answered, and nobody keeps it
-            await self._let_go(request)
+        kept = [request]
+        del request
+        if not others_of(kept):  # it has been answered, and nobody keeps it
+            await self._let_go(kept[0])
 
     async def _respond_at_length(self, call: Call, response: Message) -> None:
         broker = self._broker
@@ -298,16 +297,22 @@ def _long_lists(message: Struct) -> Iterator[list[Any]]:
         for struct in level:
             for name in struct.__slots__:
                 value = getattr(struct, name)
-                if isinstance(value, list) and value and getrefcount(value) == _OURS:
-                    lists.append(value)
+                if isinstance(value, list) and value:
+                    kept = [value]
+                    del value
+                    if others_of(kept) == 1:  # the struct
+                        lists.append(kept[0])
         if sum(map(len, lists)) > _LONG:
             yield from (each for each in lists if len(each) > _FREED_AT_ONCE)
             return
         level = []
         for value in lists:
             for each in value:
-                if isinstance(each, Struct) and getrefcount(each) == _OURS:
-                    level.append(each)
+                if isinstance(each, Struct):
+                    kept_struct = [each]
+                    del each
+                    if others_of(kept_struct) == 1:  # the list
+                        level.append(kept_struct[0])
 
 
 def _malformed(connection: Connection, slot: ResponseSlot, error: MalformedFrame) -> None:

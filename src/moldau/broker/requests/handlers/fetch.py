@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.replicas.fetch_sessions import FetchContext, Wanted, wanted_of
@@ -26,7 +25,7 @@ from moldau.broker.requests.topic_access import Allowed, nothing, topic_access
 from moldau.controller.acls import Operation
 from moldau.log.errors import LogError, OffsetOutOfRange
 from moldau.seams.disk import Buffer, FileRegion
-from moldau.timers.turns import Slices, let_go
+from moldau.timers.turns import Slices, let_go, others_of
 from moldau.wire import ErrorCode, MalformedFrame
 from moldau.wire.fetch import (
     FetchedPartition,
@@ -84,7 +83,6 @@ _NOWHERE = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
-_NOBODY_ELSES = 2  # references to a local
 Results = list[tuple[Topic, FetchedPartition]]
 Told = list[tuple[Topic, list[FetchedPartition]]]
 
@@ -130,8 +128,10 @@ async def _handle_large(broker: Needs, call: Call, data: bytes, position: int) -
     # What was asked for is in `wanted`, which a fetch that waits or a session may still need.
     for each in (request.topics, request.forgotten):
         await broker.in_turns(let_go(*(some for _, some in each), each))
-    if getrefcount(wanted) == _NOBODY_ELSES:
-        await broker.in_turns(let_go(wanted))
+    kept = [wanted]
+    del wanted
+    if not others_of(kept):
+        await broker.in_turns(let_go(kept[0]))
 
 
 def _read_at_length(data: bytes, position: int, version: int) -> tuple[FetchFrame, Wanted]:
