@@ -19,7 +19,7 @@ class Outage:
     """Tells once that no broker answers, and once that one does again. `on_error` is librdkafka's `error_cb`.
 
     librdkafka calls a broker down whose connection has ended, also if that was for being idle: whether somebody still
-    listens is looked at before anything is told.
+    replies is looked at before anything is told.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -38,10 +38,10 @@ class Outage:
         code = error.code()
         if code == error._ALL_BROKERS_DOWN or (code == error._TRANSPORT and self._is_suspected):
             # Told once by librdkafka: if it is still there now, a connection that fails later tells of its end.
-            self._is_suspected = self._listens()
+            self._is_suspected = self._replies()
             self._is_on = not self._is_suspected
         else:
-            # One that hangs times out, long before it counts as down: its connections can still be made.
+            # One that hangs times out, and may never count as down.
             self._is_on = code == error._TIMED_OUT
         if self._is_on:
             tell(f"no broker answers at {self._bootstrap_servers} any more; trying again")
@@ -53,7 +53,7 @@ class Outage:
             self._is_on = False
             tell(f"{self._bootstrap_servers} answers again")
 
-    def _listens(self) -> bool:
-        from moldau.cli.target import addresses, listens
+    def _replies(self) -> bool:
+        from moldau.cli.target import addresses, replies
 
-        return any(listens(*each) for each in addresses(self._bootstrap_servers))
+        return any(replies(*each) for each in addresses(self._bootstrap_servers))

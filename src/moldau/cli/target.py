@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,6 +32,7 @@ _GLANCE_SECONDS = 1.5  # at each of several addresses, to begin with
 _DEFAULT_PORT = 9092
 _ENVIRONMENT = "MOLDAU_X_"
 _SERVERS = "bootstrap.servers"
+_WHICH_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)  # ApiVersions, version 0, from nobody
 
 # What Java's clients call differently.
 _RENAMED = {
@@ -176,6 +178,20 @@ def _reason(error: Exception) -> str:
 def listens(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError):
+        return False
+    return True
+
+
+def replies(host: str, port: int) -> bool:
+    """Whether somebody lives there: one that hangs lets its system take connections, and says nothing. Asks for
+    versions, as every client does first; where TLS is spoken, the end of the connection is a reply too."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_SECONDS) as asking:
+            asking.sendall(_WHICH_VERSIONS)
+            asking.recv(1)
+    except ConnectionResetError:
+        return True
     except (OSError, OverflowError, UnicodeError):
         return False
     return True
