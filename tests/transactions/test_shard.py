@@ -214,12 +214,13 @@ def test_lists_of_several_shards_become_one() -> None:
     state = m.ListTransactionsResponse.TransactionState
     first = m.ListTransactionsResponse(unknown_state_filters=["X"], transaction_states=[state(transactional_id="a")])
     second = m.ListTransactionsResponse(unknown_state_filters=["X"], transaction_states=[state(transactional_id="b")])
-    merged = merge_lists([first, second])
+    asked = m.ListTransactionsRequest(state_filters=["X", "Ongoing"])
+    merged = merge_lists(asked, [first, second])
     assert [listed.transactional_id for listed in merged.transaction_states] == ["a", "b"]
     assert merged.unknown_state_filters == ["X"]
     loading = m.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert merge_lists([first, loading]) == loading
-    assert merge_lists([]) == m.ListTransactionsResponse()
+    assert merge_lists(asked, [first, loading]) == loading
+    assert merge_lists(asked, []) == m.ListTransactionsResponse(unknown_state_filters=["X"])
 
 
 def test_a_feature_upgrade_changes_the_next_record() -> None:

@@ -58,6 +58,12 @@ def histogram(values_ms: Sequence[float]) -> list[str]:
 @contextmanager
 def _topic(target: Target, named: str | None, partitions: int, copies: int) -> Iterator[str]:
     if named is not None:
+        from moldau.client.connection import BrokerError
+
+        with target.admin() as asking:  # librdkafka would make the topic by asking for it
+            for each in asking.metadata([named]).topics:
+                if each.error_code:
+                    raise BrokerError(each.error_code, named)
         yield named
         return
     from confluent_kafka.admin import NewTopic

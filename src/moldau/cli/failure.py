@@ -7,6 +7,7 @@ a line that names `--debug`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -46,6 +47,12 @@ def fail(message: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
 def misused(message: str) -> NoReturn:
     """For arguments that cannot be: checked before anything begins."""
     fail(message, ExitCode.USAGE)
+
+
+def one_of(option: str, given: str | None, known: Collection[str]) -> None:
+    """What an option may be, whatever the case of its letters; nothing given is fine."""
+    if given is not None and given.lower() not in known:
+        misused(f"{option} {given}: one of {', '.join(known)}")
 
 
 def tell(message: str) -> None:

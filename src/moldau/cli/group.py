@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.completing import complete_groups
-from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused, one_of, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.places import Place, offsets_at
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 app = Commands(help="Consumer groups: who reads what, how far behind, and where from.")
 
+_STATES = (
+    *("stable", "empty", "dead", "preparing-rebalance", "completing-rebalance"),
+    *("assigning", "reconciling", "not-ready", "unknown"),
+)
+_TYPES = ("classic", "consumer", "share", "streams", "unknown")
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="A group.", autocompletion=complete_groups)]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups.", autocompletion=complete_groups)]
 SomeGroups = Annotated[
@@ -42,6 +47,8 @@ def list_groups(
     ] = None,
 ) -> None:
     """All groups, share groups and those of Streams among them."""
+    one_of("--state", state, _STATES)
+    one_of("--type", kind, _TYPES)
     with target.admin() as admin:
         rows = [
             {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.failure import misused
+from moldau.cli.failure import ExitCode, fail, misused
 from moldau.cli.frame import Commands, Output, Target
 
 if TYPE_CHECKING:
@@ -55,7 +55,12 @@ def lag(
     target.reach()
     monitor = LagMonitor(target.librdkafka(), groups or (), window=window, alerts=alerts)
     if not watch:
-        _show(output, monitor.measure())
+        measured = monitor.measure()
+        missing = sorted(set(groups or ()) - {each.group for each in measured})
+        if measured or not missing:
+            _show(output, measured)
+        if missing:
+            fail(f"{', '.join(missing)}: no such group has committed an offset", ExitCode.NOT_FOUND)
         return
     _watch(output, monitor.measure, every)
 

@@ -152,6 +152,8 @@ def drain(
         rest = [each for each in everybody if each != broker]
         before = current_placement(admin, None)
         touched = {place: replicas for place, replicas in before.items() if broker in replicas}
+        if not touched and broker not in everybody:
+            fail(f"there is no broker {broker}", ExitCode.NOT_FOUND)
         if not touched:
             tell(f"no replica is on broker {broker}")
             return

@@ -61,17 +61,23 @@ def list_transactions(
         and metadata.state is not TransactionState.DEAD
     ]
     return m.ListTransactionsResponse(
-        unknown_state_filters=[label for label in request.state_filters if label not in STATE_BY_LABEL],
+        unknown_state_filters=_unknown_states(request),
         transaction_states=listed,
     )
 
 
-def merge_lists(responses: Iterable[m.ListTransactionsResponse]) -> m.ListTransactionsResponse:
-    """One response out of those of all shards of a broker. A shard that cannot answer fails the whole, as in Kafka."""
-    merged = m.ListTransactionsResponse()
+def _unknown_states(request: m.ListTransactionsRequest) -> list[str]:
+    return [label for label in request.state_filters if label not in STATE_BY_LABEL]
+
+
+def merge_lists(
+    request: m.ListTransactionsRequest, responses: Iterable[m.ListTransactionsResponse]
+) -> m.ListTransactionsResponse:
+    """One response out of those of all shards of a broker, which may have none. A shard that cannot answer fails the
+    whole, as in Kafka."""
+    merged = m.ListTransactionsResponse(unknown_state_filters=_unknown_states(request))
     for response in responses:
         if response.error_code:
             return m.ListTransactionsResponse(error_code=response.error_code)
-        merged.unknown_state_filters = response.unknown_state_filters
         merged.transaction_states.extend(response.transaction_states)
     return merged

@@ -46,9 +46,8 @@ def handle(
     if len(request.state_filters) + len(request.producer_id_filters) > AT_ONCE:
         return _list_in_turns(broker, call, request, None)
     now = now_of(broker)
-    return _visible(
-        broker, call, merge_lists(shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
-    )
+    found = (shard.list_transactions(request, now, None) for shard in broker.transactions.shards)
+    return _visible(broker, call, merge_lists(request, found))
 
 
 async def _list_in_turns(
@@ -60,7 +59,7 @@ async def _list_in_turns(
     for shard in broker.transactions.shards:
         await broker.turns.next_turn()
         found.append(shard.list_transactions(request, now, matches))
-    return _visible(broker, call, merge_lists(found))
+    return _visible(broker, call, merge_lists(request, found))
 
 
 def _visible(broker: Needs, call: Call, response: m.ListTransactionsResponse) -> m.ListTransactionsResponse:
