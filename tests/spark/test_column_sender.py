@@ -67,6 +67,24 @@ def test_keys_are_hashed_as_java_does() -> None:
     assert len(murmur2(binary([]))) == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "size_bytes", "level"),
+    [
+        ({"kafka.compression.type": "zstd"}, 1 << 20, 1),
+        ({"kafka.compression.type": "zstd"}, 10_000, None),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "7"}, 1 << 20, 7),
+        ({"kafka.compression.type": "gzip"}, 1 << 20, None),
+        ({}, 1 << 20, None),
+    ],
+)
+def test_large_batches_are_compressed_at_a_level_that_fits_them(
+    asked: dict[str, str], size_bytes: int, level: int | None
+) -> None:
+    settings = column_sender._settings(options_for("127.0.0.1:1", "t", **asked))
+    assert settings is not None
+    assert column_sender._level(settings, size_bytes) == level
+
+
 @pytest.fixture
 def topic(bootstrap: str) -> str:
     return create_topic(bootstrap, partitions=PARTITIONS)

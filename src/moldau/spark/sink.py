@@ -94,6 +94,7 @@ def foreach_batch(options: Mapping[str, str], checkpoint: str = "") -> "Callable
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    keep_imports_out_of_collections()
     settings = sink_options(options)
     check_columns(schema, settings.topic, structs=settings.value_format is not None)
     _register_schema(settings, schema)

@@ -25,6 +25,7 @@ from moldau.spark.options import (
 )
 from moldau.spark.partitions import assigned_partitions, require_topics
 from moldau.spark.ranges import DataLost, FetchSettings, RangeToRead, split
+from moldau.spark.worker_process import keep_imports_out_of_collections
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -77,7 +78,6 @@ def read_rows(partition: InputPartition, options: SourceOptions) -> Iterator[Any
     # Here and not above: the driver, which only plans, starts without numpy and Arrow, in half the time.
     from moldau.spark.arrow_rows import arrow_schema, to_rows
     from moldau.spark.fetch_client import read_range
-    from moldau.spark.worker_process import keep_imports_out_of_collections
 
     keep_imports_out_of_collections()
 
@@ -115,6 +115,7 @@ def fetch_settings(options: SourceOptions) -> FetchSettings:
 
 def make_batch_reader(options: Mapping[str, str], schema: "StructType") -> "BatchReader":
     """For `spark.read.format("moldau")`."""
+    keep_imports_out_of_collections()
     parsed = parse_batch_options(options)
     client_settings(parsed.kafka)  # refuses bad security options before anything starts
     refuse_other_columns(options, schema)
