@@ -82,7 +82,7 @@ docs: $(STAMP) ## build the site into build/site; a broken link or a missing pag
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package: $(STAMP) ## build the wheel, install it in a clean environment, see that it works there and stays small
-	$(BIN)/python scripts/check_package.py
+	$(BIN)/python -m scripts.check_package
 
 bench: $(STAMP) ## measure against the peers in one run and rewrite docs/benchmarks.md
 	$(BIN)/python -m benchmarks

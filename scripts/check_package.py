@@ -1,22 +1,28 @@
 """Build the wheel, install it where nothing else is, and see that it works there: `make package`.
 
-    python scripts/check_package.py [--keep FOLDER]
+    python -m scripts.check_package [--keep FOLDER]
 
 What is seen: the wheel has what it needs and nothing of the tests; the core and its dependencies stay below 60 MB; the
 command line starts; a broker serves a stock client; the pytest fixture is found by its entry point; extras that name a
-room have one.
+room have one; a source archive builds the same wheel, with the project's links in it if anybody knows its address.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Mapping
+from email.parser import Parser
 from pathlib import Path
+
+from scripts.project_urls import VARIABLE, links, repository
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE_BYTES_MAX = 60 * 1024 * 1024
@@ -49,8 +55,10 @@ def main() -> None:
 
 
 def check(folder: Path) -> None:
-    wheel = build(folder)
+    wheel = build(ROOT, folder)
     look_into(wheel)
+    see(links_in(wheel) == links(repository(ROOT, os.environ)), f"the wheel's links: {links_in(wheel)}")
+    look_into_archive(folder / "archive", wheel)
     python = install(wheel, folder / "venv")
     size = installed_bytes(folder / "venv")
     if size > CORE_BYTES_MAX:
@@ -69,7 +77,7 @@ print(open(source).read())
 """
 
 
-def build(folder: Path) -> Path:
+def build(source: Path, folder: Path) -> Path:
     run(
         Path(sys.executable),
         "-m",
@@ -80,14 +88,14 @@ def build(folder: Path) -> Path:
         "--no-build-isolation",
         "-w",
         str(folder),
-        str(ROOT),
+        str(source),
     )
     (wheel,) = folder.glob("moldau-*.whl")
     return wheel
 
 
 def look_into(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
+    names = names_in(wheel)
     missing = [each for each in NEEDED if each not in names]
     strays = [each for each in names if not each.startswith(("moldau/", "moldau-", "pyspark_moldau/"))]
     if missing or strays:
@@ -96,6 +104,31 @@ def look_into(wheel: Path) -> None:
     for room in ("console", "security", "spark", "toolkit"):
         if room not in extras or not any(name.startswith(f"moldau/{room}/") for name in names):
             sys.exit(f"{room} must be a room and an extra: one of them is missing")
+
+
+def links_in(wheel: Path) -> dict[str, str]:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(archive.read(name).decode(), headersonly=True)
+    return dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+
+
+def look_into_archive(folder: Path, wheel: Path) -> None:
+    """An archive made where the address is known gives the wheel we have, with links, where it is not."""
+    address = "https://example.org/owner/moldau"
+    arguments = ("-m", "hatchling", "build", "-t", "sdist", "-d", str(folder))
+    run(Path(sys.executable), *arguments, cwd=ROOT, environment=os.environ | {VARIABLE: address})
+    (archive,) = folder.glob("moldau-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    again = build(folder / archive.name.removesuffix(".tar.gz"), folder)
+    see(links_in(again) == links(address), f"the links of a wheel made from the source archive: {links_in(again)}")
+    see(names_in(again) == names_in(wheel), "the same files in a wheel made from the source archive")
+
+
+def names_in(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(archive.namelist())
 
 
 def install(wheel: Path, folder: Path) -> Path:
@@ -113,8 +146,10 @@ def installed_bytes(folder: Path) -> int:
     return sum(each.stat().st_size for each in files if each.relative_to(packages).parts[0].split("-")[0] not in tools)
 
 
-def run(program: Path, *arguments: str, cwd: Path | None = None) -> str:
-    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+def run(program: Path, *arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [str(program), *arguments], capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, check=False
+    )
     if done.returncode:
         sys.exit(f"{program.name} {' '.join(arguments)[:200]} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
