@@ -1,9 +1,11 @@
-"""What README and docs show is run: every Python block, and every `moldau` line of the console blocks."""
+"""What README and docs show is run: every Python block, and every line of the console blocks but those of one list."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +30,27 @@ _SHOWN = ("py", "text", "ini")
 # Test files are run by pytest: tests/testing/test_docs.py.
 _ELSEWHERE = ("pyspark.md",)  # its Python runs where there is a Spark session already: tests/spark/test_notebook.py
 _IS_TEST = re.compile(r"^def test_|^@pytest", re.MULTILINE)
-# These do not end by themselves, ask on a terminal, or want a run, trials, dead letters, a login or a file that there
-# are not (tests/spark, tests/cli and tests/security try them); and what is installed is installed.
-_LEFT_OUT = re.compile(
-    r"moldau (serve|cluster|console|format|token|user add alice"
-    r"|pipeline (run|status|test|init|replay|backfill|redrive))|pip install|make |systemctl|example\.org"
-)
+# Lines of console blocks that are not run here, and who tries them instead; of each `moldau` line, command and options
+# are asked for by name.
+_LEFT_OUT = {
+    r"moldau serve\b": "ends by Ctrl-C: tests/cli/test_serve.py",
+    r"moldau cluster\b": "starts processes that stay: tests/cli/test_cluster.py",
+    r"moldau console( --|$)": "ends by Ctrl-C: tests/interop/test_console.py",
+    r"moldau console-user": "asks on a terminal: tests/console/test_files.py",
+    r"moldau format": "names a file that is not there: tests/security/test_commands.py",
+    r"moldau token": "wants a login: tests/cli/test_token_commands.py",
+    r"moldau user add alice$": "asks on a terminal: tests/security/test_commands.py",
+    r"moldau pipeline (run|status|init)": "wants Spark, or a run: tests/cli/test_pipeline_commands.py",
+    r"moldau pipeline (test|replay|backfill|redrive)": "wants trials, or a past: tests/spark/test_pipeline_tools.py",
+    r"moldau relay": "ends by Ctrl-C: tests/toolkit/test_relay.py",
+    r"moldau dlq": "wants dead letters: tests/toolkit/test_tools.py",
+    r"moldau lag": "wants groups, or does not end: tests/toolkit/test_running.py",
+    r"pip install": "what is installed is installed: scripts/check_package.py",
+    r"^make ": "takes minutes: Makefile",
+    r"-m tests\.simulation": "takes minutes: tests/simulation/test_seeds.py",
+    r"^spark-submit .*moldau-env": "wants a cluster of Spark's: tests/interop/test_spark_pack.py",
+    r"systemctl .* moldau": "wants systemd: tests/broker/node/test_systemd.py",
+}
 _SPARK_SECONDS = 150
 # What the broker of a page has to have.
 _SETTINGS = {
@@ -60,10 +77,14 @@ def blocks(page: Path) -> list[Block]:
     return [Block(found[1], found[2]) for found in _BLOCK.finditer(page.read_text())]
 
 
-def commands(block: Block) -> list[str]:
-    """Its `moldau` lines that can be run against the broker of the test."""
-    lines = [line[2:].partition(" #")[0].strip() for line in block.text.splitlines() if line.startswith("$ ")]
-    return [line for line in lines if re.search(r"\bmoldau\b", line) and not _LEFT_OUT.search(line)]
+def lines(block: Block) -> list[str]:
+    """What a reader types, with what he continues on the next line."""
+    joined = block.text.replace("\\\n", " ")
+    return [line[2:].partition(" #")[0].strip() for line in joined.splitlines() if line.startswith("$ ")]
+
+
+def is_left_out(line: str) -> bool:
+    return any(re.search(pattern, line) for pattern in _LEFT_OUT)
 
 
 def programs(page: Path) -> list[list[str]]:
@@ -71,10 +92,25 @@ def programs(page: Path) -> list[list[str]]:
     found = []
     for block in blocks(page):
         if block.language == "console":
-            found += [["bash", "-o", "pipefail", "-c", command] for command in commands(block)]
+            found += [["bash", "-o", "pipefail", "-c", line] for line in lines(block) if not is_left_out(line)]
         elif block.language == "python" and not _IS_TEST.search(block.text) and page.name not in _ELSEWHERE:
             found.append([sys.executable, "-c", block.text])
     return found
+
+
+def at_home(text: str, broker: Broker) -> str:
+    """With the addresses of this broker, and the programs of this environment."""
+    address = broker.node.http_address
+    assert address is not None
+    for shown, here in (
+        ("127.0.0.1:9092", broker.bootstrap_servers),
+        ("kafka1.example.org:9092", broker.bootstrap_servers),
+        ("kafka1.example.org:9404", f"{address[0]}:{address[1]}"),
+        ("curl -s ", "curl -sSf "),
+        ("/opt/moldau/bin/moldau", "moldau"),
+    ):
+        text = text.replace(shown, here)
+    return text
 
 
 def save_files(folder: Path) -> None:
@@ -96,12 +132,13 @@ def test_there_is_something_to_run() -> None:
 def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     save_files(tmp_path)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with Broker(_SETTINGS.get(page.name), data_dir=str(tmp_path / "moldau-data")) as broker:
+    settings = {"moldau.http.listener": "0", **_SETTINGS.get(page.name, {})}
+    with Broker(settings, data_dir=str(tmp_path / "moldau-data")) as broker:
         environment = os.environ | {"PATH": path, "MOLDAU_BOOTSTRAP_SERVER": broker.bootstrap_servers}
         environment["MOLDAU_HOME"] = str(tmp_path / "home")
         for program in programs(page):
             done = subprocess.run(
-                [word.replace("127.0.0.1:9092", broker.bootstrap_servers) for word in program],
+                [at_home(word, broker) for word in program],
                 capture_output=True,
                 text=True,
                 cwd=tmp_path,
@@ -112,7 +149,56 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path) -
             assert done.returncode == 0, (program, done.stderr)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "docs" / "toolkit").glob("*.md")], ids=lambda page: page.stem)
+_TOOLKIT = sorted((ROOT / "docs" / "toolkit").glob("*.md"))
+_LINES = [
+    line
+    for page in (*PAGES, *_TOOLKIT)
+    for block in blocks(page)
+    if block.language == "console"
+    for line in lines(block)
+]
+
+
+def test_what_is_left_out_is_shown_and_tried_elsewhere() -> None:
+    for pattern, reason in _LEFT_OUT.items():
+        assert any(re.search(pattern, line) for line in _LINES), f"no page shows {pattern} any more"
+        where = ROOT / reason.rpartition(": ")[2]
+        words = re.findall(r"[a-z-]{3,}", pattern.removeprefix("moldau "))
+        assert any(word in where.read_text() for word in words), (pattern, where)
+
+
+def test_no_page_of_the_toolkit_has_a_line_that_nobody_tries() -> None:
+    """Their Python is run by tests/toolkit/test_docs.py, their commands are tried elsewhere, all of them."""
+    shown = [
+        line for page in _TOOLKIT for block in blocks(page) if block.language == "console" for line in lines(block)
+    ]
+    assert shown
+    assert [line for line in shown if not is_left_out(line)] == []
+
+
+def test_lines_that_are_left_out_are_not_misspelt(moldau: Command) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in filter(is_left_out, _LINES):
+        for named in re.findall(r"\[([\w,]+)\]", line):
+            assert set(named.split(",")) <= extras.keys(), line
+        for target in re.findall(r"^make ([a-z-]+)", line):
+            assert target in targets, line
+        if line.startswith("moldau "):
+            see_options(moldau, shlex.split(line)[1:])
+
+
+def see_options(moldau: Command, words: list[str]) -> None:
+    """Command and options are there, as its help says."""
+    command, after = words[:1], words[1:2]
+    told = moldau.ok(*command, "--help").out
+    if "COMMAND [ARGS]" in told and after and not after[0].startswith("-"):
+        command += after
+        told = moldau.ok(*command, "--help").out
+    assert [word for word in words if word.startswith("-") and word.partition("=")[0] not in told] == [], words
+
+
+@pytest.mark.parametrize("page", [*PAGES, *_TOOLKIT], ids=lambda page: page.stem)
 def test_every_block_says_what_it_is(page: Path) -> None:
     """One without a language is one that nobody runs, and nobody knows."""
     assert [each for each in blocks(page) if each.language not in (*_RUN, *_SHOWN)] == []
