@@ -19,6 +19,7 @@ from moldau.metrics.text import Page
 
 _LOOK_SECONDS = 0.25
 _PROC = Path("/proc/self")
+_DESCRIPTORS = "/dev/fd"  # on Linux a name for /proc/self/fd, and on macOS all there is
 
 
 class LoopDelay:
@@ -62,8 +63,11 @@ def collect_process(page: Page) -> None:
         page_bytes = os.sysconf("SC_PAGE_SIZE")
         page.gauge("process_virtual_memory_bytes", "Virtual memory, in bytes.", int(pages[0]) * page_bytes)
         page.gauge("process_resident_memory_bytes", "Resident memory, in bytes.", int(pages[1]) * page_bytes)
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        started = _started_seconds()
+        page.gauge("process_start_time_seconds", "When this process began, in seconds since 1970.", started)
     with contextlib.suppress(OSError):
-        page.gauge("process_open_fds", "Open descriptors.", len(os.listdir(_PROC / "fd")))
+        page.gauge("process_open_fds", "Open descriptors.", len(os.listdir(_DESCRIPTORS)))
     with contextlib.suppress(ImportError, OSError):
         import resource
 
@@ -78,3 +82,11 @@ def collect_process(page: Page) -> None:
             labels,
         )
         page.counter("python_gc_objects_collected_total", "Objects found in it.", stats["collected"], labels)
+
+
+def _started_seconds() -> float:
+    """The kernel counts from its own start, in ticks; behind the program's name, which may have blanks in it."""
+    ticks = int((_PROC / "stat").read_text().rpartition(")")[2].split()[19])
+    lines = (_PROC.parent / "stat").read_text().splitlines()
+    booted = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+    return booted + ticks / os.sysconf("SC_CLK_TCK")

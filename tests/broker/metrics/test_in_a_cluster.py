@@ -1,11 +1,18 @@
 """What only several nodes show: lag of partitions that live elsewhere, replicas out of sync, who leads the quorum."""
 
+import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.broker.metrics.cluster import PartitionElections
+from moldau.controller.delta import PartitionDelta, diff
+from moldau.controller.image import NO_LEADER, RECOVERED, RECOVERING, ClusterImage, PartitionImage, TopicImage
+from moldau.controller.persistent import PersistentMap
 from moldau.testing import Cluster, Topic
 from moldau.testing.settings import Settings
 from tests.support.clients import wait_for
@@ -21,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
         "replica.lag.time.max.ms": 3000,
         "broker.session.timeout.ms": 3000,
     }
-    topics = [Topic("single", 4, replicas=1), Topic("double", 2, replicas=2)]
+    topics = [Topic("single", 4, replicas=1), Topic("double", 2, replicas=2), Topic("aged", 4, replicas=1)]
     with Cluster(3, settings, topics=topics) as cluster:
         yield cluster
 
@@ -63,6 +70,39 @@ def test_lag_of_partitions_that_live_elsewhere(cluster: Cluster) -> None:
     assert sorted(offsets) == [1, 2, 3, 4], "each partition is told by its leader alone"
 
 
+def test_lag_in_seconds_of_partitions_that_live_elsewhere(cluster: Cluster) -> None:
+    """Two groups at different records of each partition, one of them before what retention left."""
+    servers = cluster.client_settings()
+    now_ms = int(time.time() * 1000)
+    producer = Producer({**servers, "linger.ms": 0})
+    for index in range(4):
+        for age_seconds in (3000, 2000, 1000):
+            producer.produce("aged", b"x" * 100_000, partition=index, timestamp=now_ms - age_seconds * 1000)
+            assert producer.flush(20) == 0  # a batch each
+    for group, offset in (("first", 0), ("second", 1), ("done", 3)):
+        consumer = Consumer({**servers, "group.id": group})
+        consumer.commit(offsets=[TopicPartition("aged", index, offset) for index in range(4)], asynchronous=False)
+        consumer.close()
+
+    def ages(group: str) -> list[float]:
+        found = values(scrape(cluster), "kafka_consumergroup_lag_seconds", consumergroup=group, topic="aged")
+        return [round(each, -3) for each in found]
+
+    wait_for(lambda: ages("first") == [3000] * 4, "the age of the first record on every partition")
+    wait_for(lambda: ages("second") == [2000] * 4, "the age of the second")
+    assert ages("done") == [0] * 4
+    admin = AdminClient(servers)
+    (taken,) = {
+        result.result(20).low_watermark
+        for result in admin.delete_records([TopicPartition("aged", index, 2) for index in range(4)]).values()
+    }
+    assert taken == 2
+    late = Consumer({**servers, "group.id": "late"})
+    late.commit(offsets=[TopicPartition("aged", index, 0) for index in range(4)], asynchronous=False)
+    late.close()
+    wait_for(lambda: ages("late") == [1000] * 4, "the age of the first record that is left")
+
+
 def test_one_controller_and_a_quorum_that_keeps_up(cluster: Cluster) -> None:
     pages = scrape(cluster)
     assert sum(values(pages, "kafka_controller_kafkacontroller_activecontrollercount")) == 1
@@ -70,6 +110,81 @@ def test_one_controller_and_a_quorum_that_keeps_up(cluster: Cluster) -> None:
     assert leader == cluster.controller_id()
     assert len(values(pages, "moldau_quorum_lag_records")) == 3
     assert all(count >= 1 for count in values(pages, "moldau_quorum_elections_total"))
+
+
+def test_brokers_are_named_once(cluster: Cluster) -> None:
+    pages = scrape(cluster)
+    told = [labels for samples in pages.values() for name, labels, _ in samples if name == "kafka_broker_info"]
+    addresses = set(cluster.bootstrap_servers.split(","))
+    assert sorted(each["id"] for each in told) == ["1", "2", "3"]
+    assert {each["address"] for each in told} == addresses
+
+
+def test_elections_of_partitions_are_counted_by_the_active_controller(cluster: Cluster) -> None:
+    prefix = "kafka_controller_controllerstats"
+
+    def count(name: str) -> float:
+        return sum(values(scrape(cluster), f"{prefix}_{name}_total"))
+
+    def replicas() -> PartitionImage:
+        return next(
+            image
+            for number, node in cluster.inner.nodes.items()
+            if number == cluster.controller_id() and (image := node.broker.image.partition("led", 0)) is not None
+        )
+
+    controller = cluster.controller_id()
+    others = [number for number in (1, 2, 3) if number != controller]
+    led = NewTopic(
+        "led",
+        num_partitions=1,
+        replica_assignment=[others],
+    )
+    admin = AdminClient(cluster.client_settings())
+    admin.create_topics([led])["led"].result(20)
+    first, second = others
+    clean, unclean = count("leaderelections"), count("uncleanleaderelections")
+    wait_for(lambda: set(replicas().isr) == {first, second}, "both in sync")
+    cluster.crash(first)
+    try:
+        wait_for(lambda: replicas().leader == second, "the second to lead")
+        wait_for(lambda: count("leaderelections") > clean, "an election")
+        assert count("uncleanleaderelections") == unclean, "the second was in sync"
+        pages = scrape(cluster)
+        pages = {number: page for number, page in pages.items() if number != controller}
+        assert values(pages, f"{prefix}_leaderelections_total") == [0], "else nodes would not add up"
+    finally:
+        cluster.start_node(first)
+    wait_for(lambda: set(replicas().isr) == {first, second}, "everybody back")
+
+
+def test_an_unclean_election_is_counted() -> None:
+    """A leader that was not in sync may lack records: an operator wants to know how often that was."""
+    elections = PartitionElections()
+    before = PartitionImage(
+        replicas=(1, 2),
+        directories=(b"", b""),
+        isr=(1,),
+        removing_replicas=(),
+        adding_replicas=(),
+        leader=NO_LEADER,
+        leader_recovery_state=RECOVERED,
+        leader_epoch=1,
+        partition_epoch=1,
+        elr=(),
+        last_known_elr=(),
+    )
+    topic = TopicImage("t", bytes(16), PersistentMap())
+    image = ClusterImage()
+    nothing = diff(image, image)
+
+    def publish(after: PartitionImage) -> tuple[int, int]:
+        elections.on_published(replace(nothing, partitions=(PartitionDelta(topic, 0, before, after),)))
+        return elections.count, elections.unclean
+
+    assert publish(before._replace(isr=(1, 2))) == (0, 0)
+    assert publish(before._replace(leader=1)) == (1, 0)
+    assert publish(before._replace(leader=2, isr=(2,), leader_recovery_state=RECOVERING)) == (2, 1)
 
 
 def test_a_lost_broker_is_seen_by_the_others(cluster: Cluster) -> None:
@@ -87,6 +202,9 @@ def test_a_lost_broker_is_seen_by_the_others(cluster: Cluster) -> None:
             lambda: sum(values(scrape(cluster), "kafka_server_replicamanager_underreplicatedpartitions")) >= 1,
             "partitions without the lost broker",
         )
+        pages = scrape(cluster)
+        for name in ("underreplicated", "underminisr"):  # a cluster of this size wants two in sync
+            assert sum(values(pages, f"kafka_cluster_partition_{name}", topic="double")) >= 1
         wait_for(lambda: max(values(scrape(cluster), "kafka_brokers")) == 2, "two brokers")
     finally:
         cluster.start_node(lost)

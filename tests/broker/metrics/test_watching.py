@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -195,6 +197,19 @@ def test_a_partition_nobody_has_committed_is_told(broker: Broker) -> None:
     assert told == {"0"}
     assert value(samples, "kafka_consumergroup_current_offset_sum", consumergroup="partly", topic=topic) == 0
     assert value(samples, "kafka_consumergroup_lag_sum", consumergroup="partly", topic=topic) == 0
+
+
+def test_the_process_is_told_as_other_python_programs_are(broker: Broker) -> None:
+    samples = scrape(broker)
+    assert value(samples, "process_open_fds") == pytest.approx(len(os.listdir("/dev/fd")), abs=5)
+    assert 0 < time.time() - value(samples, "process_start_time_seconds") < 24 * 3600
+    assert value(samples, "python_gc_collections_total", generation=0) > 0
+
+
+def test_a_partition_says_how_many_replicas_it_can_lose(broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap_servers, "in-sync", 1)
+    for name in ("underreplicated", "underminisr", "atminisr"):
+        assert value(scrape(broker), f"kafka_cluster_partition_{name}", topic=topic, partition=0) == 0
 
 
 def test_series_are_bounded() -> None:

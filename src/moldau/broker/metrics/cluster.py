@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.quorum.description import describe
+from moldau.controller.image import NO_LEADER, RECOVERING
 from moldau.metrics import Page
 from moldau.transactions.metadata import TransactionState
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from moldau.broker.coordinators.transactions import TransactionCoordinator
     from moldau.broker.parts import HasImage, HasTime
     from moldau.broker.quorum.parts import HasQuorum
+    from moldau.controller.delta import ImageDelta
     from moldau.timers.turns import Slices
 
     class Needs(HasController, HasImage, HasQuorum, HasTime, Protocol):
@@ -39,6 +41,29 @@ class Elections:
         if leader_id is not None and epoch > self._epoch:
             self._epoch = epoch
             self.count += 1
+
+
+class PartitionElections:
+    """How often partitions got another leader while this node was the active controller, so that nodes add up."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.unclean = 0
+
+    def on_published(self, delta: ImageDelta) -> None:
+        for each in delta.partitions:
+            before, after = each.before, each.after
+            if before is None or after.leader in (NO_LEADER, before.leader):
+                continue
+            self.count += 1
+            self.unclean += after.leader_recovery_state == RECOVERING
+
+
+def collect_partition_elections(page: Page, elections: PartitionElections) -> None:
+    prefix = "kafka_controller_controllerstats"
+    page.counter(f"{prefix}_leaderelections_total", "Partitions that got another leader.", elections.count)
+    unclean = "Those whose new leader may lack records: it was not in sync."
+    page.counter(f"{prefix}_uncleanleaderelections_total", unclean, elections.unclean)
 
 
 def collect_quorum(page: Page, broker: Needs, elections: Elections) -> None:

@@ -1,7 +1,7 @@
 """Consumer groups of this coordinator: how many, in which state, how far they are and how far behind.
 
 Ends of partitions that live elsewhere are asked of their leaders, all of a leader in one request. How old the first
-record is that a group has not read, its batch says, which a thread looks at; of partitions elsewhere that is not known.
+record is that a group has not read, its batch says, which a thread looks at, or its leader gives away (`ages.py`).
 A partition without a commit, of a topic the group reads, has an offset and a lag of -1, as kafka_exporter has it:
 where a member would begin there, only the member knows; left out, nobody would see that it is not read.
 Bounded by `moldau.metrics.groups.max` and `moldau.metrics.partitions.max`.
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.broker.channels import UnsupportedVersion
+from moldau.broker.metrics.ages import AgesElsewhere, Unread
 from moldau.groups.consumer import ConsumerGroup
 from moldau.log.errors import LogError
 from moldau.metrics import Page
@@ -42,6 +43,7 @@ _PER_SLICE = 50
 _ASK_MS = 1_000.0
 _AGES_MAX = 1_000  # batches looked at per scrape
 _NO_COMMIT = -1
+_LATEST, _EARLIEST = -1, -2  # as ListOffsets has it
 _LAG = "Records between that and the end; -1: nothing is committed."
 Place = tuple[str, int]
 
@@ -63,18 +65,24 @@ class _Found:
     def __init__(self) -> None:
         self.positions: list[_Position] = []
         self.ends: dict[Place, int] = {}
+        self.starts: dict[Place, int] = {}  # of those elsewhere
         self.elsewhere: dict[int, set[Place]] = {}  # by leader
         self.unread: list[tuple[_Position, FileRegion]] = []
 
 
-async def collect_groups(page: Page, broker: Needs) -> None:
+async def collect_groups(page: Page, broker: Needs, elsewhere: AgesElsewhere) -> None:
     coordinator = broker.made_groups
     if coordinator is None:
         _tell_states(page, Counter(), Counter())
         return
     found = await broker.in_turns(_look(page, broker, coordinator.states))
-    await asyncio.gather(*(_ask_leader(broker, leader, places, found) for leader, places in found.elsewhere.items()))
+    leaders = found.elsewhere.items()
+    await asyncio.gather(
+        *(_ask_leader(broker, leader, places, _LATEST, found.ends) for leader, places in leaders),
+        *(_ask_leader(broker, leader, places, _EARLIEST, found.starts) for leader, places in leaders),
+    )
     ages = await broker.loop.run_in_executor(broker.executor, _timestamps, found.unread)
+    ages |= await _ages_elsewhere(broker, found, elsewhere)
     await broker.in_turns(_tell(page, found, ages, broker.clock.wall_ms()))
 
 
@@ -138,14 +146,14 @@ def _find_end(broker: Needs, found: _Found, position: _Position) -> None:
         found.unread.append((position, region))
 
 
-async def _ask_leader(broker: Needs, leader: int, places: set[Place], found: _Found) -> None:
+async def _ask_leader(broker: Needs, leader: int, places: set[Place], which: int, told: dict[Place, int]) -> None:
     endpoint = broker.endpoint_of(leader)
     if endpoint is None:
         return
     kind = m.ListOffsetsRequest
     topics: dict[str, list[m.ListOffsetsRequest.ListOffsetsPartition]] = {}
     for topic, partition in sorted(places):
-        topics.setdefault(topic, []).append(kind.ListOffsetsPartition(partition, timestamp=-1))
+        topics.setdefault(topic, []).append(kind.ListOffsetsPartition(partition, timestamp=which))
     request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(*each) for each in topics.items()])
     try:
         response = await broker.channels.call(*endpoint, request, timeout_ms=_ASK_MS, lane="metrics")
@@ -154,7 +162,20 @@ async def _ask_leader(broker: Needs, leader: int, places: set[Place], found: _Fo
     for topic_answer in response.topics:
         for each in topic_answer.partitions:
             if not each.error_code:
-                found.ends[topic_answer.name, each.partition_index] = each.offset
+                told[topic_answer.name, each.partition_index] = each.offset
+
+
+async def _ages_elsewhere(broker: Needs, found: _Found, elsewhere: AgesElsewhere) -> dict[_Position, int]:
+    leaders = {place: leader for leader, places in found.elsewhere.items() for place in places}
+    behind = [
+        each
+        for each in found.positions
+        if each.place in leaders and _NO_COMMIT < each.committed < found.ends.get(each.place, _NO_COMMIT)
+    ][:_AGES_MAX]
+    starts = found.starts
+    wanted = {each: Unread(*each.place, max(each.committed, starts.get(each.place, 0))) for each in behind}
+    made = await elsewhere.ask(broker, [(leaders[each.place], unread) for each, unread in wanted.items()])
+    return {each: made[unread] for each, unread in wanted.items() if unread in made}
 
 
 def _timestamps(unread: list[tuple[_Position, FileRegion]]) -> dict[_Position, int]:

@@ -144,6 +144,15 @@ def _partition(page: Page, partition: Partition) -> None:
         ("under_replicated_partition", "Whether some are not.", len(image.isr) < len(image.replicas)),
     ):
         page.gauge(f"kafka_topic_partition_{name}", help_text, int(value), labels)
+    lead = partition.lead  # None: there is one replica, which leads
+    in_sync, replicas = (1, 1) if lead is None else (len(lead.isr), len(lead.replicas))
+    needed = 1 if lead is None else lead.min_isr(partition.settings.min_insync_replicas)
+    for name, help_text, is_so in (
+        ("underreplicated", "Whether replicas are out of sync.", in_sync < replicas),
+        ("underminisr", "Whether acks=all fails: fewer in sync than min.insync.replicas.", in_sync < needed),
+        ("atminisr", "Whether it has no replica to lose.", in_sync == needed < replicas),
+    ):
+        page.gauge(f"kafka_cluster_partition_{name}", help_text, int(is_so), labels)
 
 
 def collect_topics(page: Page, broker: Needs, names: NamedTopics) -> Slices[None]:
@@ -165,6 +174,9 @@ def collect_topics(page: Page, broker: Needs, names: NamedTopics) -> Slices[None
         ("fencedbrokercount", "Brokers that do not.", sum(each.fenced for each in image.brokers.values())),
     ):
         page.gauge(f"kafka_controller_kafkacontroller_{name}", help_text, value)
+    for number, registered in image.brokers.items():
+        address = next((f"{at.host}:{at.port}" for at in registered.endpoints), "")
+        page.gauge("kafka_broker_info", "Brokers there are.", 1, {"id": number, "address": address})
     limit = broker.config.get_int("moldau.metrics.topics.max")
     chosen = names.choose(list(image.topics), limit)
     for topic in image.topics.values():

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.metrics.cluster import Elections, collect_quorum, collect_transactions
+from moldau.broker.metrics.ages import AgesElsewhere
+from moldau.broker.metrics.cluster import (
+    Elections,
+    PartitionElections,
+    collect_partition_elections,
+    collect_quorum,
+    collect_transactions,
+)
 from moldau.broker.metrics.groups import collect_groups
 from moldau.broker.metrics.health import status, why_not_ready
 from moldau.broker.metrics.node import collect_logs, collect_quotas, collect_sockets, collect_waiting
@@ -46,7 +53,9 @@ class Watching:
         self._began_ms = monotonic_ms()
         self._delay = LoopDelay(loop)
         self.elections = Elections()
+        self.partition_elections = PartitionElections()
         self._named, self._named_in_cluster = NamedTopics(), NamedTopics()
+        self._ages = AgesElsewhere()
         self._one_at_a_time = asyncio.Lock()
         self._scraping = 0
         self._scrapes = 0
@@ -103,12 +112,13 @@ class Watching:
         collect_quotas(page, broker)
         await collect_logs(page, broker)
         collect_quorum(page, broker, self.elections)
+        collect_partition_elections(page, self.partition_elections)
         if broker.controller.is_active:
             await broker.in_turns(collect_topics(page, broker, self._named_in_cluster))
         if broker.config.is_broker:
             await broker.in_turns(collect_partitions(page, broker, self._named))
             await broker.in_turns(collect_transactions(page, broker))
-            await collect_groups(page, broker)
+            await collect_groups(page, broker, self._ages)
 
     def _why_not_ready(self) -> str | None:
         if self.failure is not None:

@@ -397,6 +397,8 @@ class Node:
         for topic in delta.topics_deleted:
             for index in topic.partitions:
                 _wake(broker, (topic.topic_id, index))
+        if self._watching is not None and broker.controller.is_active:
+            self._watching.partition_elections.on_published(delta)
         broker.on_image_published()
 
     def _cordon(self, image: ClusterImage) -> None:
