@@ -4,8 +4,10 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -288,3 +290,48 @@ def test_a_setting_that_is_given_twice_is_refused_before_anybody_is_asked(nowher
     assert "retention.ms is given twice" in nowhere.refused(
         2, "config", "set", "topic", "t", "retention.ms=1", "retention.ms=2"
     )
+
+
+# What has no result to show, or talks to people alone.
+WITHOUT_JSON = (
+    "serve",
+    "cluster start",
+    "format",
+    "console",
+    "console-user",
+    "certs",
+    "app",
+    "pipeline",
+    "spark",
+    "relay",
+)
+
+
+def test_every_command_can_speak_to_scripts() -> None:
+    silent = [
+        path
+        for path, command in every_command()
+        if not {"--json", "--format"} <= {name for each in command.params for name in each.opts}
+        and not path.startswith(WITHOUT_JSON)
+    ]
+    assert silent == []
+
+
+def test_help_speaks_of_values_not_of_types() -> None:
+    """What takes a value says TEXT, NUMBER, FILE or more; Typer would show `<list[str]>`."""
+    assert [
+        (path, each.opts) for path, command in every_command() for each in command.params if each.metavar is None
+    ] == []
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        below = getattr(command, "commands", None)
+        if not below:
+            yield path, command
+        for name, each in (below or {}).items():
+            yield from walk(each, f"{path} {name}")
+
+    for entries in commands.COMMANDS.values():
+        for name, entry in entries.items():
+            yield from walk(commands.load(name, entry), name)

@@ -104,7 +104,7 @@ def test_moves_to_a_broker_that_crawls_can_be_watched_and_cancelled(
     (row,) = moldau.ok("reassign", "status", "--json").json
     assert (row["topic"], row["adding"], row["removing"]) == (topic, [3], [2])
     assert row["percent"] < 100
-    assert moldau.ok("reassign", "cancel", str(plan)).out == "cancelled 1 moves\n"
+    assert moldau.ok("reassign", "cancel", str(plan)).out == "cancelled 1 move\n"
     assert moldau.ok("reassign", "status", "--json").json == []
     assert replicas(moldau, topic)[0] == [1, 2]
     moldau.ok("reassign", "unthrottle", topic)
@@ -217,7 +217,8 @@ def test_top_and_bench(moldau: Command, topic: str) -> None:
     assert topic in [row["topic"] for row in found["topics"]]
     assert "at least 0.2" in moldau.refused(2, "top", "-i", "0")
     made = moldau.ok("bench", "produce", topic, "-n", "500", "--json").json
-    assert made["records_per_second"] > 0
+    assert made["p50_ms"] < 450  # librdkafka's producer takes half a second to start: that is nobody's latency
+    assert moldau.ok("bench", "consume", topic, "-n", "10", "--json").json["records"] == 10
     read = moldau.ok("bench", "consume", topic, "-n", "500", "--json").json
     assert read["records"] == 500
     ended = moldau.ok("bench", "latency", "-n", "20", "--plot")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -79,7 +80,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 _HELP = ["--help", "-h"]
 _COMPLETION = ("--show-completion", "--install-completion")
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
-_PLAIN: dict[Any, str] = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+_PLAIN: dict[Any, str] = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "FILE"}
 
 
 class LazyGroup(TyperGroup):
@@ -173,7 +174,9 @@ def speak_plainly(command: Any) -> None:
             parameter.metavar = ""
         else:
             described = getattr(parameter, "type_descriptor", None)  # older versions of Typer name types as we do
-            parameter.metavar = _PLAIN.get(getattr(described, "annotation", None))
+            annotation = getattr(described, "annotation", None)
+            (kind,) = get_args(annotation)[:1] or (annotation,)  # of one that may be repeated
+            parameter.metavar = _PLAIN.get(kind)
 
 
 def _name_plainly(argument: TyperArgument) -> None:

@@ -16,7 +16,7 @@ from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 app = Commands(help="Measure a cluster: throughput, latency percentiles, end to end.")
 
@@ -120,7 +120,7 @@ def _produce(
     target: Target, topic: str, records: int, size: int, rate: float | None, acks: str, compression: str, linger: float
 ) -> tuple[dict[str, Any], list[float]]:
     settings = {"acks": acks, "compression.type": compression, "linger.ms": linger, "enable.idempotence": acks == "all"}
-    producer = target.producer(**settings)
+    producer = _started(target, topic, settings)
     value = os.urandom(size // 2).hex().encode().ljust(size, b"x")  # half of it can be compressed
     latencies: list[float] = []
     failures: list[str] = []
@@ -158,6 +158,31 @@ def _produce(
         **{f"{name}_ms": each for name, each in percentiles(latencies).items()},
     }
     return found, latencies
+
+
+def _started(target: Target, topic: str, settings: dict[str, Any]) -> Producer:
+    """A producer that could write at once: connected, and with its id, which takes librdkafka half a second.
+
+    Nothing but its statistics says when it has one.
+    """
+    import json
+
+    if not settings["enable.idempotence"]:
+        producer = target.producer(**settings)
+        producer.list_topics(topic, timeout=TIMEOUT_SECONDS)
+        return producer
+    seen = False
+
+    def look(statistics: str) -> None:
+        nonlocal seen
+        seen = seen or json.loads(statistics)["eos"]["idemp_state"] == "Assigned"
+
+    producer = target.producer(**settings, **{"statistics.interval.ms": 100, "stats_cb": look})
+    producer.list_topics(topic, timeout=TIMEOUT_SECONDS)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not seen and time.monotonic() < deadline:  # who gets no id hears why from the first record
+        serve_callbacks(producer, 0.05)
+    return producer
 
 
 @contextmanager
@@ -213,9 +238,10 @@ def _consume(consumer: Consumer, topic: str, records: int, timeout: float) -> di
     unfinished = len(described.partitions)
     count = data = 0
     first: float | None = None
+    last = began
     with _progress("consuming", records) as advance:
         while count < records and unfinished and time.perf_counter() - quiet_since < timeout:
-            batch = consumer.consume(10_000, 0.1)
+            batch = consumer.consume(min(10_000, records - count), 0.1)
             if batch:
                 quiet_since = time.perf_counter()
             for message in batch:
@@ -224,12 +250,13 @@ def _consume(consumer: Consumer, topic: str, records: int, timeout: float) -> di
                     continue
                 if first is None:
                     first = quiet_since
+                last = quiet_since
                 count += 1
                 data += len(message) + len(message.key() or b"")
             advance(count)
     if not count:
         fail(f"there is nothing to read in {topic}")
-    seconds = quiet_since - began
+    seconds = last - began  # that a partition has ended is known later
     return {
         "records": count,
         "records_per_second": round(count / seconds),

@@ -140,6 +140,7 @@ def features(target: Target, output: Output) -> None:
 @app.command("set-feature", changes=True)
 def set_feature(
     target: Target,
+    output: Output,
     feature: Annotated[str, typer.Argument(help="Its name, for example metadata.version.")],
     level: Annotated[int, typer.Argument(min=0, help="The level; `moldau broker features` shows which there are.")],
     downgrade: Annotated[bool, typer.Option("--downgrade", help="A lower level, if nothing is lost by it.")] = False,
@@ -163,7 +164,10 @@ def set_feature(
     for code, message in refusals:
         if code:
             fail(message or str(BrokerError(code, feature)), code_of(code))
-    typer.echo(f"{feature} {'could be' if dry_run else 'is'} at level {level}")
+    output.done(
+        f"{feature} {'could be' if dry_run else 'is'} at level {level}",
+        {"feature": feature, "level": level, "result": "possible" if dry_run else "set"},
+    )
 
 
 @app.command("elect-leaders", changes=True)
@@ -217,7 +221,7 @@ def elect_leaders(
 
 
 @app.command(changes=True)
-def unregister(target: Target, broker: BrokerId) -> None:
+def unregister(target: Target, output: Output, broker: BrokerId) -> None:
     """Forget a broker that was stopped for good; first `moldau reassign drain` it."""
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -232,4 +236,4 @@ def unregister(target: Target, broker: BrokerId) -> None:
         fail(reason, code_of(answer.error_code))
     if left:
         tell(f"{left} partitions still name it as a replica")
-    typer.echo(f"unregistered {broker}")
+    output.done(f"unregistered {broker}", {"broker": broker, "result": "unregistered", "partitions_left": left})

@@ -7,7 +7,9 @@ by hand. One that dies is started again; meanwhile the others go on: that is wha
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,14 +144,16 @@ def status(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
 
 
 @app.command()
-def add(data_dir: DataDir = folders.DEFAULT) -> None:
+def add(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
     """One more broker. `moldau reassign plan` then spreads partitions to it."""
     added = ask(data_dir, {"do": "add"})
-    typer.echo(f"node {added['node']} serves at {added['address']}")
+    row = {"node": added["node"], "address": added["address"], "result": "added"}
+    output.done(f"node {added['node']} serves at {added['address']}", row)
 
 
 @app.command()
 def remove(
+    output: Output,
     node: Annotated[int, typer.Argument(metavar="NODE", min=1, help="A node that was added.")],
     data_dir: DataDir = folders.DEFAULT,
     throttle: Annotated[
@@ -166,14 +170,18 @@ def remove(
     if folders.is_voter(data_dir, node):
         fail(f"node {node} is a voter, and those are fixed: only added brokers can be removed")
     target = _target(data_dir)
-    reassign.drain(target, Output(), node, execute=True, throttle=throttle, wait=True)
+    with _aside(output):
+        reassign.drain(target, Output(), node, execute=True, throttle=throttle, wait=True)
     kept = ask(data_dir, {"do": "remove", "node": node})["kept"]
-    broker.unregister(target, node)
-    typer.echo(f"removed node {node}; its folder is kept as {kept}")
+    with _aside(output):
+        broker.unregister(target, Output(), node)
+    row = {"node": node, "result": "removed", "kept": str(kept)}
+    output.done(f"removed node {node}; its folder is kept as {kept}", row)
 
 
 @app.command()
 def restart(
+    output: Output,
     numbers: Annotated[
         list[int] | None, typer.Argument(metavar="NODE...", help="All, one by one, if none named.")
     ] = None,
@@ -188,27 +196,28 @@ def restart(
     for number in numbers or known:
         _until_in_sync(target, f"before node {number} is stopped")
         ask(data_dir, {"do": "restart", "node": number})
-        typer.echo(f"restarted node {number}")
+        output.done(f"restarted node {number}", {"node": number, "result": "restarted"})
     _until_in_sync(target, "at the end")
 
 
 @app.command()
-def heal(data_dir: DataDir = folders.DEFAULT) -> None:
+def heal(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
     """Start nodes that are down, wait until all replicas are in sync, and give leaderships back."""
     from moldau.cli import broker
 
     for row in ask(data_dir, {"do": "status"})["nodes"]:
         if row["state"] in ("dead", "stopped"):
             ask(data_dir, {"do": "start", "node": row["node"]})
-            typer.echo(f"started node {row['node']}")
+            output.done(f"started node {row['node']}", {"node": row["node"], "result": "started"})
     target = _target(data_dir)
     _until_in_sync(target, "")
-    broker.elect_leaders(target, Output())
-    typer.echo("all replicas are in sync")
+    with _aside(output):
+        broker.elect_leaders(target, Output())
+        typer.echo("all replicas are in sync")
 
 
 @app.command()
-def stop(data_dir: DataDir = folders.DEFAULT) -> None:
+def stop(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
     """Stop the cluster, as Ctrl-C does where it runs, and wait until all nodes have ended."""
     ask(data_dir, {"do": "stop"})
     deadline = time.monotonic() + _IN_SYNC_SECONDS
@@ -216,7 +225,12 @@ def stop(data_dir: DataDir = folders.DEFAULT) -> None:
         time.sleep(0.1)  # another process stops: it can only be looked at
     if is_running(data_dir):
         fail(f"the cluster in {data_dir} is still stopping: moldau cluster status -d {data_dir}")
-    typer.echo("stopped")
+    output.done("stopped", {"data_dir": str(data_dir), "result": "stopped"})
+
+
+def _aside(output: Output) -> AbstractContextManager[Any]:
+    """What happens on the way: for a script, whose output is the result, it is told beside that."""
+    return redirect_stdout(sys.stderr) if output.is_for_scripts else nullcontext()
 
 
 def _target(data_dir: Path) -> Target:

@@ -42,6 +42,7 @@ def show(name: Name, output: Output) -> None:
 
 @app.command("set")
 def set_context(
+    output: Output,
     name: Name,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Where the cluster is.")
@@ -63,25 +64,27 @@ def set_context(
         found["bootstrap.servers"] = bootstrap_server
     found |= pairs(settings or (), "-X")
     contexts.write(name, found)
-    typer.echo(f"saved {name}")
-    if use or contexts.names() == [name]:
+    is_first = contexts.names() == [name]
+    if use or is_first:
         contexts.use(name)
-        typer.echo(f"using {name}")
+    current = contexts.current() == name
+    output.done(f"saved {name}" + (f"\nusing {name}" if use or is_first else ""), {"name": name, "current": current})
 
 
 @app.command()
 def use(
+    output: Output,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A context; none to use no context.")] = None,
 ) -> None:
     """Make a context the current one."""
     contexts.use(name)
-    typer.echo(f"using {name}" if name else "using no context")
+    output.done(f"using {name}" if name else "using no context", {"name": name, "current": name is not None})
 
 
 @app.command()
-def delete(name: Name) -> None:
+def delete(name: Name, output: Output) -> None:
     """Forget a context."""
     contexts.require(name).unlink()
     if contexts.current() == name:
         contexts.use(None)
-    typer.echo(f"deleted {name}")
+    output.done(f"deleted {name}", {"name": name, "result": "deleted"})

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.failure import misused
-from moldau.cli.frame import Commands, Target
+from moldau.cli.failure import counted, misused
+from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.harmless import harmless, harmless_cell
 
 if TYPE_CHECKING:
-    from moldau.toolkit.dead_letters import Letter
+    from moldau.toolkit.dead_letters import Letter, Reason
 
 app = Commands(help="Look into dead letters, and send them back.")
 
@@ -24,7 +24,7 @@ def _name(topic: str) -> str:
 
 
 @app.command("list")
-def list_letters(target: Target, topic: Topic) -> None:
+def list_letters(target: Target, output: Output, topic: Topic) -> None:
     """The reasons, the most frequent first, each with a letter to look into."""
     from moldau.toolkit.dead_letters import by_reason, letters_in, redriven_ids
 
@@ -33,15 +33,32 @@ def list_letters(target: Target, topic: Topic) -> None:
     found = list(letters_in(config, _name(topic)))
     done = redriven_ids(config, _name(topic))
     back = sum(letter.id in done for letter in found)
-    typer.echo(f"{_name(topic)}: {len(found)} letters, {back} of them sent back")
-    for reason in by_reason(found):
+    reasons = by_reason(found)
+    if output.is_for_scripts:
+        rows = [_summary(each) for each in reasons]
+        output.show(rows, document={"topic": _name(topic), "letters": len(found), "sent_back": back, "reasons": rows})
+        return
+    typer.echo(f"{_name(topic)}: {counted(len(found), 'letter')}, {back} of them sent back")
+    for reason in reasons:
         typer.echo(harmless_cell(f"{reason.count:>8}  {reason.name}: {reason.example.error[:120]}"))
         typer.echo(f"          moldau dlq show {_name(topic)} {reason.example.partition}:{reason.example.offset}")
+
+
+def _summary(reason: Reason) -> dict[str, Any]:
+    return {
+        "reason": reason.name,
+        "letters": reason.count,
+        "error": reason.example.error,
+        "example": f"{reason.example.partition}:{reason.example.offset}",
+        "first_ms": reason.first_ms,
+        "last_ms": reason.last_ms,
+    }
 
 
 @app.command()
 def show(
     target: Target,
+    output: Output,
     topic: Topic,
     letter: Annotated[str, typer.Argument(help="Its id, or partition:offset in the dead-letter topic.")],
     raw: Annotated[bool, typer.Option("--raw", help="Only the value, byte for byte.")] = False,
@@ -54,7 +71,32 @@ def show(
     if raw:
         sys.stdout.buffer.write(found.value or b"")
         return
-    _print(found)
+    if output.is_for_scripts:
+        output.done("", _document(found))
+    else:
+        _print(found)
+
+
+def _document(letter: Letter) -> dict[str, Any]:
+    """Bytes as `consume --json` shows them."""
+    from moldau.cli.record_forms import as_json
+    from moldau.toolkit import letters
+
+    origin = letter.origin
+    return {
+        "id": letter.id,
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": origin.offset,
+        "group": letter.group or None,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "error": letter.error,
+        "key": as_json(letter.key),
+        "value": as_json(letter.value),
+        "headers": [[name, as_json(value)] for name, value in letters.foreign(letter.headers)],
+        "stacktrace": letter.stacktrace or None,
+    }
 
 
 def _print(letter: Letter) -> None:
@@ -77,6 +119,7 @@ def _print(letter: Letter) -> None:
 @app.command(changes=True)
 def redrive(
     target: Target,
+    output: Output,
     topic: Topic,
     ids: Annotated[list[str] | None, typer.Option("--id", help="A letter's id; may be repeated.")] = None,
     reason: Annotated[str | None, typer.Option(help="Letters whose error has this text.")] = None,
@@ -100,4 +143,7 @@ def redrive(
 
     target.reach()
     done = send_back(target.librdkafka(), _name(topic), choose, to=to, rate=rate)
-    typer.echo(f"{done.sent} sent back, {done.skipped} were before, {done.left} left")
+    output.done(
+        f"{done.sent} sent back, {done.skipped} were before, {done.left} left",
+        {"sent": done.sent, "sent_before": done.skipped, "left": done.left},
+    )

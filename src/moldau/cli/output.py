@@ -45,7 +45,8 @@ class Output:
         self.as_json = as_json
         self.template = None if template is None else unescape(template)
         self._console = console  # where a picture is collected that is shown again and again
-        self.is_for_people = console is not None or (not as_json and template is None and sys.stdout.isatty())
+        self.is_for_scripts = as_json or template is not None
+        self.is_for_people = console is not None or (not self.is_for_scripts and sys.stdout.isatty())
 
     def show(self, rows: Sequence[Row], *, document: Any = None, title: str = "", empty: str = "") -> None:
         """Rows that all have the same names. `document` is what JSON shows instead of them; `empty` is told if none."""

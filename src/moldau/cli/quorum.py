@@ -102,6 +102,7 @@ def _directory(text: str) -> bytes:
 @app.command("add-voter", changes=True)
 def add_voter(
     target: Target,
+    output: Output,
     voter: Voter,
     directory: Directory,
     listener: Annotated[str, typer.Option("--listener", metavar="NAME://HOST:PORT", help="Where it listens.")],
@@ -126,11 +127,11 @@ def add_voter(
     if answer.error_code:
         reason = answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}"))
         fail(reason, code_of(answer.error_code))
-    typer.echo(f"{voter} is a voter")
+    output.done(f"{voter} is a voter", {"voter": voter, "directory": directory, "result": "added"})
 
 
 @app.command("remove-voter", changes=True)
-def remove_voter(target: Target, voter: Voter, directory: Directory) -> None:
+def remove_voter(target: Target, output: Output, voter: Voter, directory: Directory) -> None:
     """Take a voter out of the quorum (KIP-853)."""
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -141,4 +142,4 @@ def remove_voter(target: Target, voter: Voter, directory: Directory) -> None:
     if answer.error_code:
         reason = answer.error_message or str(BrokerError(answer.error_code, f"voter {voter}"))
         fail(reason, code_of(answer.error_code))
-    typer.echo(f"{voter} is no voter any more")
+    output.done(f"{voter} is no voter any more", {"voter": voter, "directory": directory, "result": "removed"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, code_of, fail, misused, tell
+from moldau.cli.failure import ExitCode, code_of, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
 from moldau.cli.reassigning import (
@@ -267,6 +267,7 @@ def _wait(admin: Admin, moves: Placement) -> None:
 @app.command(changes=True)
 def cancel(
     target: Target,
+    output: Output,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Only the moves of this plan.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All moves under way.")] = False,
 ) -> None:
@@ -279,7 +280,8 @@ def cancel(
         refused = submit(admin, dict.fromkeys(moving)) if moving else []
     for each in refused:
         tell(each)
-    typer.echo(f"cancelled {len(moving) - len(refused)} moves")
+    done = len(moving) - len(refused)
+    output.done(f"cancelled {counted(done, 'move')}", {"cancelled": done, "refused": len(refused)})
     if refused:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -287,13 +289,14 @@ def cancel(
 @app.command(changes=True)
 def unthrottle(
     target: Target,
+    output: Output,
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="All topics, if none named.")] = None,
 ) -> None:
     """Take a reassignment's throttle off brokers and topics."""
     with target.admin() as admin:
         chosen = set(topics) if topics else {topic for topic, _ in current_placement(admin, None)}
         _unthrottle(admin, chosen)
-    typer.echo("unthrottled")
+    output.done("unthrottled", {"topics": sorted(chosen), "result": "unthrottled"})
 
 
 def _throttle(admin: Admin, before: Placement, moves: Placement, rate: int) -> None:

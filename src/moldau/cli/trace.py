@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.failure import ExitCode, fail
-from moldau.cli.frame import Commands, Target
+from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.harmless import harmless_cell
 from moldau.cli.places import show_time
 
@@ -17,6 +17,7 @@ app = Commands()
 @app.command()
 def trace(
     target: Target,
+    output: Output,
     message: Annotated[str, typer.Argument(metavar="ID", help="The message's id: its header moldau-id.")],
     topic: Annotated[str, typer.Option(help="The trace topic of the apps.")] = "moldau-trace",
 ) -> None:
@@ -31,6 +32,11 @@ def trace(
         fail(f"{error}: start apps with App(…, trace=True)", ExitCode.NOT_FOUND)
     if not steps:
         fail(f"nothing is noted about {message}", ExitCode.NOT_FOUND)
+    if output.is_for_scripts:
+        output.show(
+            [{"timestamp_ms": each.at_ms, "event": each.event, "details": dict(each.details)} for each in steps]
+        )
+        return
     for step in steps:
         at = show_time(step.at_ms) or step.at_ms
         details = " ".join(f"{name}={value}" for name, value in step.details.items())

@@ -263,6 +263,7 @@ def _expected(admin: Admin, producer_ids: set[int]) -> dict[int, dict[tuple[str,
 @app.command(changes=True)
 def abort(
     target: Target,
+    output: Output,
     topic: Annotated[str, typer.Argument(help="A topic.")],
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="A partition.")],
     start_offset: Annotated[
@@ -306,11 +307,14 @@ def abort(
             for row in of_topic.partitions:
                 if row.error_code:
                     raise BrokerError(row.error_code, f"{topic}-{partition}")
-    typer.echo(f"aborted the transaction of {topic}-{partition} from {start_offset}")
+    output.done(
+        f"aborted the transaction of {topic}-{partition} from {start_offset}",
+        {"topic": topic, "partition": partition, "start_offset": start_offset, "result": "aborted"},
+    )
 
 
 @app.command(changes=True)
-def terminate(target: Target, transactional_id: TransactionalId) -> None:
+def terminate(target: Target, output: Output, transactional_id: TransactionalId) -> None:
     """Fence a transactional id: what it has open is aborted, its producer may not go on."""
     from moldau.client.admin import TRANSACTION
     from moldau.client.connection import BrokerError
@@ -342,4 +346,12 @@ def terminate(target: Target, transactional_id: TransactionalId) -> None:
             time.sleep(0.1)  # the abort is under way
     if answer.error_code:
         raise BrokerError(answer.error_code, f"transactional id {transactional_id}")
-    typer.echo(f"fenced {transactional_id}: producer {answer.producer_id}, epoch {answer.producer_epoch}")
+    output.done(
+        f"fenced {transactional_id}: producer {answer.producer_id}, epoch {answer.producer_epoch}",
+        {
+            "id": transactional_id,
+            "producer_id": answer.producer_id,
+            "producer_epoch": answer.producer_epoch,
+            "result": "fenced",
+        },
+    )

@@ -75,6 +75,10 @@ def origin_of(headers: Sequence[Header], here: Origin) -> Origin:
                 int.from_bytes(timestamp, "big", signed=True) if timestamp is not None else -1,
                 kind.decode(errors="replace") if kind is not None else "NoTimestampType",
             )
+    topic, *place = (find(headers, _CONNECT + name) for name in ("topic", "partition", "offset"))
+    digits = [each for each in place if each is not None and each.isdigit()]  # Connect writes numbers as text
+    if topic is not None and len(digits) == len(place):
+        return Origin(topic.decode(errors="replace"), int(digits[0]), int(digits[1]), -1, "NoTimestampType")
     return here
 
 
