@@ -82,6 +82,12 @@ CASES = """
 2 broker features --format '{nonsense}'
 1 broker set-feature nonsense 1
 4 broker elect-leaders nowhere
+2 broker elect-leaders there:x
+2 broker elect-leaders there:0,,1
+4 broker elect-leaders there:9
+2 topic list -b [::1
+2 topic list -b ::1]:9092
+2 topic list -b []:9092
 4 broker unregister 77
 2 broker unregister x
 2 quorum status --format '{nonsense}'

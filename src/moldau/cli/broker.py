@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, code_of, fail, misused, tell
+from moldau.cli.failure import ExitCode, code_of, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
+from moldau.cli.places import chosen
 
 app = Commands(help="Brokers: list, disks, versions, features; elect leaders, unregister.")
 
@@ -193,13 +194,10 @@ def elect_leaders(
                 for each in admin.metadata(sorted({text.partition(":")[0] for text in topics})).topics
                 if not each.error_code
             }
-            rows = []
-            for text in topics:
-                name, _, indexes = text.partition(":")
-                if name not in known:
-                    fail(f"no such topic: {name} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
-                chosen = [int(each) for each in indexes.split(",")] if indexes else known[name]
-                rows.append(ElectLeadersRequest.TopicPartitions(topic=name, partitions=chosen))
+            wanted: dict[str, list[int]] = {}
+            for name, index in chosen(known, topics):
+                wanted.setdefault(name, []).append(index)
+            rows = [ElectLeadersRequest.TopicPartitions(topic=each, partitions=wanted[each]) for each in wanted]
         request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=rows, timeout_ms=30_000)
         answer = admin.ask(request, ElectLeadersResponse)
     if answer.error_code:
@@ -217,7 +215,7 @@ def elect_leaders(
             shown.append({"topic": topic.topic, "partition": each.partition_id, "result": result})
     output.show(shown, empty="every preferred replica leads already")
     if failed:
-        fail(f"{failed} partitions have no leader of that kind")
+        fail(f"{counted(failed, 'partition')} without a leader of that kind")
 
 
 @app.command(changes=True)

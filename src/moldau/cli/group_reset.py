@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused
+from moldau.cli.failure import explain_code, fail, misused
 from moldau.cli.frame import Target
-from moldau.cli.places import Place, offsets_at, parse_time
+from moldau.cli.places import Place, chosen, offsets_at, parse_time
 from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from confluent_kafka.admin import AdminClient
 
 Plan = dict[Place, int]
 
@@ -21,7 +21,8 @@ Plan = dict[Place, int]
 def make_plan(admin: AdminClient, before: Mapping[Place, int], topics: Sequence[str] | None, to: str) -> Plan:
     """Where each partition shall be read from; never outside of what the log holds."""
     found = admin.list_topics(timeout=TIMEOUT_SECONDS)
-    places = _chosen(found, topics) if topics else sorted(before)
+    known = {name: list(each.partitions) for name, each in found.topics.items()}
+    places = chosen(known, topics) if topics else sorted(before)
     if to == "current":
         return {place: before[place] for place in places if place in before}
     first, last = offsets_at(admin, places, "earliest"), offsets_at(admin, places, "latest")
@@ -44,25 +45,6 @@ def make_plan(admin: AdminClient, before: Mapping[Place, int], topics: Sequence[
 
 def _within(offset: int, first: int, last: int) -> int:
     return max(first, min(last, offset))
-
-
-def _chosen(found: ClusterMetadata, topics: Sequence[str]) -> list[Place]:
-    places: list[Place] = []
-    for text in topics:
-        name, colon, indexes = text.partition(":")
-        if name not in found.topics:
-            fail(f"no such topic: {name} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
-        there = sorted(found.topics[name].partitions)
-        if not colon:
-            places += [(name, index) for index in there]
-            continue
-        for index in indexes.split(","):
-            if not index.isdecimal():
-                misused(f"--topic {text}: write TOPIC:0,1 for partitions 0 and 1")
-            if int(index) not in there:
-                fail(f"{name} has {counted(len(there), 'partition')}, and no {index}", ExitCode.NOT_FOUND)
-            places.append((name, int(index)))
-    return places
 
 
 def write_plan(file: Path, plan: Plan) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from moldau.cli.failure import misused
+from moldau.cli.failure import ExitCode, counted, fail, misused
 from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -74,3 +74,23 @@ def offsets_at(admin: AdminClient, places: Iterable[Place], when: str | int) -> 
         return {}
     futures = admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
     return {(place.topic, place.partition): future.result(TIMEOUT_SECONDS).offset for place, future in futures.items()}
+
+
+def chosen(known: Mapping[str, Collection[int]], texts: Iterable[str]) -> list[Place]:
+    """What TOPIC and TOPIC:0,1 name, of all partitions there are."""
+    places: list[Place] = []
+    for text in texts:
+        name, colon, indexes = text.partition(":")
+        if name not in known:
+            fail(f"no such topic: {name} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
+        there = sorted(known[name])
+        if not colon:
+            places += [(name, index) for index in there]
+            continue
+        for index in indexes.split(","):
+            if not (index.isascii() and index.isdecimal()):
+                misused(f"{text}: write TOPIC:0,1 for partitions 0 and 1")
+            if int(index) not in there:
+                fail(f"{name} has {counted(len(there), 'partition')}, and no {index}", ExitCode.NOT_FOUND)
+            places.append((name, int(index)))
+    return list(dict.fromkeys(places))

@@ -159,7 +159,8 @@ def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
         host, colon, port = place.rpartition(":")
         if not colon or place.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = place, str(_DEFAULT_PORT)
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        is_closed = place.startswith("[") == (host.endswith("]")) and host.count("[") == host.count("]")
+        if not host.strip("[]") or not is_closed or not port.isdecimal() or not 0 < int(port) < 65_536:
             misused(f"{part!r} is no address: write HOST:PORT, for example {DEFAULT_BOOTSTRAP_SERVER}")
         found.append((host.strip("[]"), int(port)))
     return found or misused("bootstrap.servers is empty: write HOST:PORT, several with commas")
