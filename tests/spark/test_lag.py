@@ -50,10 +50,16 @@ def test_lag_is_what_the_topic_holds_beyond_the_last_batch(bootstrap: str, tmp_p
 
     latest = loads(text.replace("earliest", "latest"), "x.yaml", folder=str(tmp_path))
     assert LagMeter(latest).measure("shown", {}) == 0
+    at_a_time = loads(text.replace("earliest", "2020-01-01T00:00:00Z"), "x.yaml", folder=str(tmp_path))
+    assert LagMeter(at_a_time).measure("shown", {}) == 18, "nothing was read, and all of it is younger"
+    in_future = loads(text.replace("earliest", "2099-01-01T00:00:00Z"), "x.yaml", folder=str(tmp_path))
+    assert LagMeter(in_future).measure("shown", {}) == 0
 
     state = tmp_path / "state" / "shown"
     for name in ("commits", "offsets"):
         (state / name).mkdir(parents=True)
+    (state / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{topic}":{{"0":9,"1":5}}}}')
+    assert LagMeter(latest).measure("shown", {}) == 4, "it began at the end there was, and its first batch failed"
     for batch, offset in ((8, 2), (9, 4), (10, 13)):
         (state / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"{topic}":{{"0":{offset},"1":5}}}}')
         if batch < 10:
@@ -68,3 +74,8 @@ def test_lag_is_what_the_topic_holds_beyond_the_last_batch(bootstrap: str, tmp_p
     found = json.loads(told.output)
     assert [(each["name"], each["lag_records"]) for each in found["queries"]] == [("shown", 9)]
     assert found["running"] is False
+    assert found["lag_is_old"] is False
+    away = CliRunner().invoke(app, ["status", str(file), "-b", "127.0.0.1:1"])
+    assert "lag too: no broker answers now" in away.output, "what is shown is not from now"
+    old = json.loads(CliRunner().invoke(app, ["status", str(file), "-b", "127.0.0.1:1", "--json"]).output)
+    assert (old["lag_is_old"], old["queries"][0]["lag_records"]) == (True, 0)

@@ -1,18 +1,21 @@
 """Pipelines that run: late data, dead letters, restarts, drift, joins, state, databases, failures."""
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from moldau.spark.pipelines import Pipeline, PipelineError, loads, start
+from moldau.spark.pipelines import Pipeline, PipelineError, loads, sinks, start
 from moldau.spark.pipelines.progress import read_status
 from moldau.spark.pipelines.runner import PipelineFailed
+from moldau.spark.pipelines.secrecy import spark_settings
 from tests.support.clients import read_all
 
 if TYPE_CHECKING:
@@ -342,3 +345,26 @@ sinks:
     status = read_status(failing.checkpoint_folder)
     assert status is not None
     assert [each["state"] for each in status["queries"]] == ["failed"]
+
+
+def test_a_secret_in_an_expression_or_a_setting_is_hidden_in_sparks_own_texts(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "Tr0ub.4 dor")
+    pipeline = file_pipeline(
+        tmp_path,
+        """
+spark: {spark.my.thing: "x ${secret:env:A_SECRET}", spark.other: y}
+sources: {a: {rate: 1}}
+steps: [{add: {tag: "concat(value, '${secret:env:A_SECRET}')"}}]
+sinks: [console: 1]
+""",
+    )
+    own: Any = sinks.prepared(spark, pipeline)
+    rows: Any = own.sql("SELECT concat(id, 'Tr0ub.4 dor') AS tag FROM range(3)")
+    assert "Tr0ub" not in rows._jdf.queryExecution().toString()
+    assert rows.first().tag == "0Tr0ub.4 dor"
+    hidden = spark_settings(pipeline)["spark.redaction.regex"]
+    shown = {name: re.search(hidden.removeprefix("(?i)"), name) is None for name in pipeline.spark}
+    assert shown == {"spark.my.thing": False, "spark.other": True}
+    assert spark_settings(replace(pipeline, secrets=frozenset())) == pipeline.spark

@@ -1,8 +1,11 @@
 """What is done to a pipeline beside running it: environments, secrets, shadows, dead letters sent back, metrics."""
 
 import json
+import time
+import traceback
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +16,14 @@ from typer.testing import CliRunner
 from moldau.cli.pipeline import _table
 from moldau.cli.pipelines import app
 from moldau.spark.pipelines import PipelineError, load, loads, model, validate
+from moldau.spark.pipelines.errors import Mark, Problem
 from moldau.spark.pipelines.explain import explained
 from moldau.spark.pipelines.metrics import exposition, served
 from moldau.spark.pipelines.progress import QueryProgress
 from moldau.spark.pipelines.redrive import is_allowed, redrive
-from moldau.spark.pipelines.secrecy import redacted
+from moldau.spark.pipelines.secrecy import keeping_secrets, redacted
 from moldau.spark.pipelines.shadow import shadow_of
+from moldau.toolkit import dead_letters
 from tests.support.clients import create_topic, quiet, read_all
 
 FILE = """
@@ -66,6 +71,84 @@ def test_one_file_has_several_targets_and_secrets_are_never_shown(file: Path, mo
     assert "pw" not in explained(loads(url, "x.yaml"))
     listed = CliRunner().invoke(app, ["explain", str(file), "--env", "prod"])
     assert "prod:9092" in listed.output
+    for command in ("validate", "explain", "status", "test", "run", "redrive"):
+        told = CliRunner().invoke(app, [command, str(file), "--env", "prd"])
+        assert "there is no environment 'prd'" in told.output, command
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        ("outage: 'SECRET'", "validate"),
+        ("share_reads: 'SECRET'", "validate"),
+        ("kafka: {bootstrap.servers: 'SECRET'}", "validate"),
+        ("kafka: {bootstrap.servers: '127.0.0.1:1', security.protocol: 'SECRET'}", "validate"),
+        ("kafka: {bootstrap.servers: '127.0.0.1:1', security.protocol: 'SECRET'}", "redrive"),
+        ("kafka: {bootstrap.servers: 'SECRET:1'}", "run"),
+        ("sources: {a: {topic: a, start: 'SECRET'}}", "validate"),
+        ("sources: {a: {topic: a, parse: {format: json, schema: 'SECRET'}}}", "validate"),
+        ("sources: {a: {topic: a, options: {failOnDataLoss: 'SECRET'}}}", "run"),
+        ("checkpoint: 'SECRET'", "explain"),
+        ("sinks: [{topic: 'a b SECRET', from: a}]", "validate"),
+    ],
+)
+def test_a_secret_in_a_wrong_place_is_not_told_by_what_complains_about_it(
+    change: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "Tr0ub\"4 dor\n'second line"
+    monkeypatch.setenv("A_SECRET", secret)
+    parts = {
+        "name": "name: p",
+        "kafka": "kafka: {bootstrap.servers: '127.0.0.1:1'}",
+        "sources": "sources: {a: {topic: a}}",
+        "sinks": "sinks: [{console: 1, from: a}]",
+    }
+    parts[change.split(":", maxsplit=1)[0]] = change.replace("SECRET", "${secret:env:A_SECRET}")
+    file = tmp_path / "p.yaml"
+    file.write_text("\n".join(parts.values()))
+    told = CliRunner().invoke(app, [command, str(file)])
+    shown = (told.output + str(told.exception or "")).lower()
+    assert "***" in shown
+    assert "p.yaml:" in shown or command in ("explain", "redrive")
+    for word in ("tr0ub", "second line"):
+        assert word not in shown
+
+
+def test_a_secret_is_found_however_it_is_written() -> None:
+    pipeline = replace(load_text("x"), secrets=frozenset({"pä ss/w'o\\rd"}))
+    for form in (
+        "pä ss/w'o\\rd",
+        "PÄ SS/W'O\\RD",
+        repr("pä ss/w'o\\rd"),
+        json.dumps("pä ss/w'o\\rd"),
+        "p%C3%A4%20ss%2Fw%27o%5Crd",
+    ):
+        assert redacted(f"<{form}>", pipeline).strip("<>\"'") == "***"
+    assert (
+        redacted("mysql+pymysql://amy:p@ss/w@host/x and redis://:pw@h")
+        == "mysql+pymysql://amy:***@host/x and redis://:***@h"
+    )
+
+
+def load_text(name: str) -> model.Pipeline:
+    return loads(f"name: {name}\nsources: {{a: {{rate: 1}}}}\nsinks: [console: 1]", "x.yaml")
+
+
+def test_an_error_that_tells_a_secret_is_replaced_and_leads_nowhere() -> None:
+    pipeline = replace(load_text("x"), secrets=frozenset({"tr0ub4dor"}))
+
+    @keeping_secrets
+    def work(_: model.Pipeline, error: Exception) -> None:
+        try:
+            raise ValueError("login amy/tr0ub4dor")
+        except ValueError as cause:
+            raise error from cause
+
+    for error in (KeyError("no more"), PipelineError([Problem(Mark("f", 1, 1), "bad tr0ub4dor")], concerns="login")):
+        with pytest.raises(PipelineError) as told:
+            work(pipeline, error)
+        assert "tr0ub4dor" not in "".join(traceback.format_exception(told.value))
+    assert told.value.concerns == "login"
 
 
 def test_a_shadow_touches_nothing_of_the_real_one(file: Path) -> None:
@@ -116,6 +199,50 @@ def test_dead_letters_go_back_once_as_they_were(bootstrap: str) -> None:
     found = read_all(bootstrap, origin)
     assert [message.value() for message in found] == [b"v0", b"v1", b"v2", b"v3", b"v4"]
     assert all(message.headers() == [("trace", b"7")] for message in found)
+
+
+def test_what_one_redrive_leaves_out_the_next_one_sends(bootstrap: str) -> None:
+    """By another reason, to a topic that was not allowed, and never what `moldau dlq redrive` has sent already."""
+    origin, elsewhere, letters = create_topic(bootstrap), create_topic(bootstrap), create_topic(bootstrap)
+    pipeline = loads(
+        f"name: p\nkafka: {{bootstrap.servers: '{bootstrap}'}}\ndead_letters: {letters}\n"
+        f"sources: {{a: {{topic: {origin}}}}}\nsinks: [console: 1]",
+        "p.yaml",
+    )
+    producer = Producer(quiet(bootstrap))
+    for number in range(9):
+        topic = elsewhere if number % 3 == 2 else origin
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("x-original-topic", topic.encode()),
+            ("kafka_dlt-original-topic", topic.encode()),
+            ("kafka_dlt-original-partition", b"\0\0\0\0"),
+            ("kafka_dlt-original-offset", number.to_bytes(8, "big")),
+            ("__connect.errors.connector.name", b"p-dead-letters-a"),
+            ("kafka_dlt-exception-message", b"rule" if number % 3 == 1 else b"not JSON"),
+        ]
+        producer.produce(letters, b"v%d" % number, headers=headers)
+    assert producer.flush(30) == 0
+    by_hand = dead_letters.redrive(quiet(bootstrap), letters, lambda letter: letter.offset == 3)
+    assert by_hand.sent == 1
+    first = redrive(pipeline, reason="not JSON")
+    assert (first.sent, first.refused, first.before, first.left_out) == ({origin: 2}, {elsewhere: 3}, 1, 3)
+    second = redrive(pipeline, reason="rule", limit=2)
+    assert second.sent == {origin: 2}
+    assert redrive(pipeline, also=[elsewhere]).sent == {origin: 1, elsewhere: 3}
+    assert redrive(pipeline, also=[elsewhere]).sent == {}
+    assert dead_letters.redrive(quiet(bootstrap), letters).sent == 0
+    values = [message.value() for topic in (origin, elsewhere) for message in read_all(bootstrap, topic)]
+    assert values == [b"v3", b"v0", b"v6", b"v1", b"v4", b"v7", b"v2", b"v5", b"v8"]
+
+
+def test_a_redrive_where_nobody_answers_is_told_within_seconds(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("name: p\nkafka: {bootstrap.servers: '127.0.0.1:1'}\nsources: {a: {topic: a}}\nsinks: [console: 1]")
+    began = time.monotonic()
+    told = CliRunner().invoke(app, ["redrive", str(file)])
+    assert "no broker answers at 127.0.0.1:1" in told.output
+    assert told.exit_code == 3
+    assert time.monotonic() - began < 15
 
 
 def test_a_letter_cannot_choose_any_topic(bootstrap: str) -> None:
@@ -178,6 +305,8 @@ def test_metrics_and_a_view_of_80_columns() -> None:
     text = exposition("p", queries)
     assert 'moldau_pipeline_lag_records{pipeline="p",query="dead-letters-a-source-with-a-long-name"} 187295' in text
     assert 'moldau_pipeline_up{pipeline="p",query="b"} 0' in text
+    assert 'query="dead-letters-a-source-with-a-long-name"} 1234567\n' in text, "a counter keeps all its digits"
+    assert "} 98765.4\n" in text
     with served(0, lambda: text) as port:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert answer.read().decode() == text

@@ -240,14 +240,15 @@ def status(
     what = "running" if alive else "not running" if not found["running"] else "ended without saying so (killed?)"
     queries = [QueryProgress(**each) for each in found["queries"]]
     meter = LagMeter(pipeline)
-    queries = [
-        each if (lag := meter.measure(each.name, {})) is None else replace(each, lag_records=lag) for each in queries
-    ]
+    lags = {each.name: meter.measure(each.name, {}) for each in queries}
+    is_old = any(lags[each.name] is None and each.lag_records is not None for each in queries)
+    queries = [each if (lag := lags[each.name]) is None else replace(each, lag_records=lag) for each in queries]
     if as_json:
-        content = {**found, "running": alive, "age_s": round(age_s, 1), "queries": [asdict(each) for each in queries]}
-        typer.echo(json.dumps(content, indent=1))
+        content = {**found, "running": alive, "age_s": round(age_s, 1), "lag_is_old": is_old}
+        typer.echo(json.dumps({**content, "queries": [asdict(each) for each in queries]}, indent=1))
         return
-    typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago; lag as of now")
+    lag_told = "lag too: no broker answers now" if is_old else "lag as of now"
+    typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago; {lag_told}")
     Console().print(_table(queries))
 
 
@@ -268,20 +269,22 @@ def try_out(
         Path | None, typer.Option("--file", help="The trials; without it, X.test.yaml beside X.yaml.")
     ] = None,
     settings: Settings = None,
+    env: Environment = "",
 ) -> None:
     """Try a pipeline on sample rows and compare what comes out; needs no broker. Exits with 6 if anything differs."""
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines import validate as check
+    from moldau.spark.pipelines.secrecy import redacted, spark_settings
     from moldau.spark.pipelines.trial import file_of, read_trials, run_trials
 
-    pipeline = _load(target, settings, "127.0.0.1:9")  # nobody is asked
+    pipeline = _load(target, settings, "127.0.0.1:9", environment=env)  # nobody is asked
     try:
         trials = read_trials(file or file_of(target), pipeline, check(pipeline))
         from moldau.spark.pipelines.sinks import prepared
         from moldau.spark.session import session
 
         with starting_spark():
-            spark = session(f"moldau-test-{pipeline.name}", master="local[2]", config=pipeline.spark)
+            spark = session(f"moldau-test-{pipeline.name}", master="local[2]", config=spark_settings(pipeline))
         spark = prepared(spark, pipeline)
         outcomes = run_trials(spark, pipeline, trials)
     except PipelineError as error:
@@ -289,7 +292,7 @@ def try_out(
     for outcome in outcomes:
         typer.echo(f"{'differs' if outcome.differences else 'as expected'}: {outcome.name}")
         for difference in outcome.differences:
-            typer.echo(f"  {difference}")
+            typer.echo(redacted(f"  {difference}", pipeline))
     if any(outcome.differences for outcome in outcomes):
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -331,12 +334,14 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines.reach import require_cluster
     from moldau.spark.pipelines.runner import PipelineFailed, start
+    from moldau.spark.pipelines.secrecy import redacted
 
     _leave_out_chatter()
     running: Running | None = None
     try:
         require_cluster(pipeline)
-        typer.echo(f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}", err=True)
+        told = f"{pipeline.name}: starting Spark, checkpoint in {pipeline.checkpoint_folder}"
+        typer.echo(redacted(told, pipeline), err=True)
         with ExitStack() as stack:
             with starting_spark():
                 running = stack.enter_context(start(pipeline, once=once, master=master))

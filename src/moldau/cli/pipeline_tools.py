@@ -117,6 +117,8 @@ def redrive(
     env: Environment = "",
 ) -> None:
     """Send a pipeline's dead letters back to the topics they came from, each once."""
+    from moldau.spark.options import OptionError
+    from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines.redrive import RedriveFailed
     from moldau.spark.pipelines.redrive import redrive as send_back
 
@@ -125,6 +127,10 @@ def redrive(
         done = send_back(pipeline, reason=reason, limit=limit, rehearse=rehearse, also=also or ())
     except RedriveFailed as error:
         fail(str(error))
+    except PipelineError as error:
+        _fail_with(error)
+    except OptionError as error:
+        misused(str(error))
     verb = "would be sent" if rehearse else "sent"
     for topic, count in sorted(done.sent.items()):
         typer.echo(f"{count:,} {verb} to {topic}")
@@ -135,5 +141,7 @@ def redrive(
     for topic, count in sorted(done.refused.items()):
         hint = "they stay where they are; --also-to allows a topic, --rehearse tells before"
         typer.echo(f"{count:,} not sent to {topic}, which the pipeline does not read ({hint})")
+    if done.before:
+        typer.echo(f"{done.before:,} were sent before")
     if not done.sent and not done.left_out and not done.refused:
         typer.echo("there is nothing to send")

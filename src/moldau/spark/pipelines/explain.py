@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.graph import Graph, Part, is_stream
-from moldau.spark.pipelines.secrecy import redacted
+from moldau.spark.pipelines.secrecy import keeping_secrets, redacted, spark_settings
 from moldau.spark.pipelines.sharing import shared_reads
 from moldau.spark.pipelines.validate import validate
 
@@ -90,6 +90,7 @@ def _sink(part: Part) -> str:
             return f"{model.kind_of(other)}, at least once"
 
 
+@keeping_secrets
 def plans(pipeline: model.Pipeline) -> dict[str, str]:
     """Spark's own plan of each query; starts Spark, writes nothing."""
     from moldau.spark.pipelines import sinks
@@ -97,7 +98,8 @@ def plans(pipeline: model.Pipeline) -> dict[str, str]:
     from moldau.spark.session import session
 
     graph = validate(pipeline)
-    spark = sinks.prepared(session(f"moldau-{pipeline.name}", config=pipeline.spark), pipeline)
+    spark = sinks.prepared(session(f"moldau-{pipeline.name}", config=spark_settings(pipeline)), pipeline)
     rows = {name: build_sink(spark, pipeline, graph, part) for name, part in graph.sinks.items()}
     rows |= build_dead_letters(spark, pipeline, graph)
-    return {name: str(each._jdf.queryExecution().analyzed().toString()) for name, each in rows.items()}
+    found = {name: str(each._jdf.queryExecution().analyzed().toString()) for name, each in rows.items()}
+    return {name: redacted(text, pipeline) for name, text in found.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from moldau.client.cluster import Cluster, PartitionOffsets, Topics
@@ -35,6 +36,7 @@ class LagMeter:
         self._graph, _ = resolve(pipeline)
         self._ends: PartitionOffsets = {}
         self._first: PartitionOffsets = {}
+        self._at_times: dict[tuple[str, str, int], int] = {}  # where sources begin that begin at a time
         self._not_before = 0.0
 
     def of_query(self, query: str) -> Callable[[Mapping[str, Any]], int | None]:
@@ -48,7 +50,9 @@ class LagMeter:
         self._refresh()
         if not self._ends:
             return None
-        done = done_in(report) or done_in_checkpoint(self._pipeline.checkpoint_folder, query)
+        checkpoint = self._pipeline.checkpoint_folder
+        done = done_in(report) or done_in_checkpoint(checkpoint, query)
+        planned = {} if done else planned_first(checkpoint, query)
         behind = 0
         for partition, end in self._ends.items():
             source = next((each for each in topics if _reads(each, partition[0])), None)
@@ -58,6 +62,10 @@ class LagMeter:
                 behind += max(end - done[partition], 0)
             elif done or source.start == "earliest":
                 behind += max(end - self._first.get(partition, 0), 0)
+            elif source.start == "latest":  # a first batch that begins at the end is empty: it ends where it begins
+                behind += max(end - planned.get(partition, end), 0)
+            else:
+                behind += max(end - self._at_times.get((source.start, *partition), end), 0)
         return behind
 
     def _topics_of(self, query: str) -> list[model.TopicSource | model.PatternSource]:
@@ -85,10 +93,26 @@ class LagMeter:
                     dict.fromkeys(topics.leaders, LATEST), read_committed=True, topics=topics
                 )
                 self._first = cluster.list_offsets(dict.fromkeys(topics.leaders, EARLIEST), topics=topics)
+                self._find_times(cluster, topics)
         except (ClientError, AuthenticationFailed):
             self._not_before = self._clock() + _PAUSE_SECONDS  # what was measured last stays
         else:
             self._not_before = self._clock() + _AGE_SECONDS_MAX
+
+    def _find_times(self, cluster: Cluster, topics: Topics) -> None:
+        """Once a partition: where a time begins does not change. Without a record of that time or later, the end."""
+        for source in self._pipeline.sources.values():
+            if not isinstance(source, _TOPIC_SOURCES) or source.start in ("earliest", "latest"):
+                continue
+            asked = [
+                each
+                for each in topics.leaders
+                if _reads(source, each[0]) and (source.start, *each) not in self._at_times
+            ]
+            time_ms = round(datetime.fromisoformat(source.start).timestamp() * 1000)
+            for each, offset in cluster.list_offsets(dict.fromkeys(asked, time_ms), topics=topics).items():
+                if offset >= 0:
+                    self._at_times[(source.start, *each)] = offset
 
     def _topics(self, cluster: Cluster) -> Topics:
         sources = [each for each in self._pipeline.sources.values() if isinstance(each, model.TopicSource)]
@@ -123,9 +147,16 @@ def done_in(report: Mapping[str, Any]) -> PartitionOffsets:
 def done_in_checkpoint(checkpoint: str, query: str) -> PartitionOffsets:
     """Where the last batch that was committed ended."""
     committed = [int(name) for name in store.names(checkpoint, f"{query}/commits") if name.isdecimal()]
-    if not committed:
-        return {}
-    text = store.read_text(checkpoint, f"{query}/offsets/{max(committed)}") or ""
+    return _end_of_batch(checkpoint, query, max(committed)) if committed else {}
+
+
+def planned_first(checkpoint: str, query: str) -> PartitionOffsets:
+    """Where the first batch is to end, if it was planned."""
+    return _end_of_batch(checkpoint, query, 0)
+
+
+def _end_of_batch(checkpoint: str, query: str, number: int) -> PartitionOffsets:
+    text = store.read_text(checkpoint, f"{query}/offsets/{number}") or ""
     done: PartitionOffsets = {}
     for line in text.splitlines()[2:]:  # the version and the batch's metadata come first
         done |= _offsets(line)

@@ -19,6 +19,7 @@ from moldau.spark.pipelines.durations import is_duration
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem, Where
 from moldau.spark.pipelines.model import Pipeline
 from moldau.spark.pipelines.schema import parse_schema
+from moldau.spark.pipelines.secrecy import without_secrets
 from moldau.spark.registry.client import RegistrySettings
 from moldau.spark.suggestions import did_you_mean
 
@@ -74,7 +75,7 @@ def loads(
     secrets: set[str] = set()
     pipeline = reader.pipeline(parse(source, file, known, environment, secrets), folder)
     if reader.problems or pipeline is None:
-        raise PipelineError(reader.problems)
+        raise without_secrets(PipelineError(reader.problems), secrets)
     parameters = {name: known.get(name, value) for name, value in pipeline.parameters.items()}
     return replace(pipeline, parameters=parameters, secrets=frozenset(secrets))
 

@@ -32,8 +32,13 @@ def exposition(pipeline: str, queries: Sequence[QueryProgress]) -> str:
         for query in queries:
             value = read(query)
             if value is not None:
-                lines.append(f'{full}{{pipeline="{_label(pipeline)}",query="{_label(query.name)}"}} {value:g}')
+                lines.append(f'{full}{{pipeline="{_label(pipeline)}",query="{_label(query.name)}"}} {_number(value)}')
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """All its digits: a counter that is rounded stands still, and then jumps."""
+    return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def _label(text: str) -> str:

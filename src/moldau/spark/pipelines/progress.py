@@ -49,10 +49,12 @@ class QueryProgress:
 class QueryWatch:
     """Adds up a query's reports; each batch counts once, however often it is looked at."""
 
-    def __init__(self, name: str, query: StreamingQuery, lag: LagOf) -> None:
+    def __init__(self, name: str, query: StreamingQuery, lag: LagOf, hide: Callable[[str], str] = str) -> None:
+        """`hide` takes out of an error's text what nobody should see, before any of it is cut off."""
         self.name = name
         self.query = query
         self._lag = lag
+        self._hide = hide
         self._counted = -1
         self._rows = 0
         self._late = 0
@@ -90,7 +92,7 @@ class QueryWatch:
             state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
             late_rows=self._late,
             watermark=str(self._last.get("eventTime", {}).get("watermark", "")),
-            error=first_reason(str(error)) if error else "",
+            error=first_reason(self._hide(str(error))) if error else "",
         )
 
 

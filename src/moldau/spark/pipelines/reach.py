@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from moldau.client.cluster import Cluster
@@ -11,6 +12,7 @@ from moldau.client.settings import ClientSettings
 from moldau.spark.connecting import client_settings
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.secrecy import keeping_secrets
 
 _PATIENCE_SECONDS = 3.0
 
@@ -25,6 +27,7 @@ def hasty_settings(pipeline: model.Pipeline) -> ClientSettings:
     )
 
 
+@keeping_secrets
 def require_cluster(pipeline: model.Pipeline) -> None:
     """Raise PipelineError if no broker answers, the login is refused, or a topic to read is not there."""
     sources = {
@@ -39,17 +42,7 @@ def require_cluster(pipeline: model.Pipeline) -> None:
     uses_topics = any(isinstance(each, model.TopicSource | model.PatternSource) for each in pipeline.sources.values())
     if not pipeline.bootstrap_servers or not (uses_topics or written):
         return
-    mark = pipeline.where.of("kafka")
-    try:
-        with Cluster(hasty_settings(pipeline), patience_s=_PATIENCE_SECONDS, pause_s=0.5) as cluster:
-            missing = cluster.topics(sources).missing
-    except AuthenticationFailed as error:
-        problem = Problem(mark, str(error), "check the login under `kafka:`")
-        raise PipelineError([problem], concerns="login") from error
-    except ClientError as error:
-        told = f"no broker answers at {pipeline.bootstrap_servers}: {error}"
-        problem = Problem(mark, told, "check `bootstrap.servers`, and that the cluster is up")
-        raise PipelineError([problem], concerns="cluster") from error
+    missing = _missing(pipeline, sources)
     if missing:
         raise PipelineError(
             (
@@ -58,3 +51,23 @@ def require_cluster(pipeline: model.Pipeline) -> None:
             ),
             concerns="topics",
         )
+
+
+def require_brokers(pipeline: model.Pipeline) -> None:
+    """Raise PipelineError if no broker answers, or the login is refused."""
+    _missing(pipeline, ())
+
+
+def _missing(pipeline: model.Pipeline, topics: Iterable[str]) -> Iterable[str]:
+    """Which of the topics are not there."""
+    mark = pipeline.where.of("kafka")
+    try:
+        with Cluster(hasty_settings(pipeline), patience_s=_PATIENCE_SECONDS, pause_s=0.5) as cluster:
+            return cluster.topics(topics).missing
+    except AuthenticationFailed as error:
+        problem = Problem(mark, str(error), "check the login under `kafka:`")
+        raise PipelineError([problem], concerns="login") from error
+    except ClientError as error:
+        told = f"no broker answers at {pipeline.bootstrap_servers}: {error}"
+        problem = Problem(mark, told, "check `bootstrap.servers`, and that the cluster is up")
+        raise PipelineError([problem], concerns="cluster") from error

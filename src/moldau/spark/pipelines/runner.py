@@ -27,7 +27,7 @@ from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
 from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
 from moldau.spark.pipelines.reach import require_cluster
-from moldau.spark.pipelines.secrecy import redacted
+from moldau.spark.pipelines.secrecy import keeping_secrets, redacted, spark_settings, tells_secrets
 from moldau.spark.pipelines.sharing import left_over, shared_reads, start_shared
 from moldau.spark.pipelines.template_state import TemplateKeeper, folder_of
 from moldau.spark.pipelines.validate import validate
@@ -70,7 +70,7 @@ class Running:
         self.queries = queries
         meter = LagMeter(pipeline)
         self._keepers = _template_keepers(pipeline)
-        self._watches = [QueryWatch(name, query, meter.of_query(name)) for name, query in queries.items()]
+        self._watches = [QueryWatch(name, query, meter.of_query(name), self._hide) for name, query in queries.items()]
         self._stopping = threading.Event()
         self._status_at = 0.0
 
@@ -87,7 +87,10 @@ class Running:
 
     def _shown(self, found: QueryProgress, query: StreamingQuery) -> QueryProgress:
         lines = sum(keeper.unmatched[str(query.id)] for keeper in self._keepers)
-        return replace(found, unmatched_lines=lines, error=redacted(found.error, self.pipeline))
+        return replace(found, unmatched_lines=lines)
+
+    def _hide(self, text: str) -> str:
+        return redacted(text, self.pipeline)
 
     @property
     def stopping(self) -> bool:
@@ -125,7 +128,8 @@ class Running:
             return bool(all_failed)
         cause = self.queries[failed.name].exception()
         self.stop()
-        raise PipelineFailed(redacted(f"{self.pipeline.name}/{failed.name}: {failed.error}", self.pipeline)) from cause
+        told = PipelineFailed(self._hide(f"{self.pipeline.name}/{failed.name}: {failed.error}"))
+        raise told from None if tells_secrets(cause, self.pipeline.secrets) else cause
 
     def _revive(self, failed: QueryProgress) -> bool:
         """Start a query again whose Python worker said hello too late for Spark, on a busy machine. Its checkpoint
@@ -192,6 +196,7 @@ def _last_batch(query: StreamingQuery) -> int:
     return -1 if last is None else int(last["batchId"])
 
 
+@keeping_secrets
 def start(
     pipeline: model.Pipeline,
     spark: SparkSession | None = None,
@@ -208,7 +213,7 @@ def start(
     if spark is None:
         from moldau.spark.session import session
 
-        spark = session(f"moldau-{pipeline.name}", master=master, config=pipeline.spark)
+        spark = session(f"moldau-{pipeline.name}", master=master, config=spark_settings(pipeline))
     own = sinks.prepared(spark, pipeline)
     folder = pipeline.checkpoint_folder
     # Everything is planned before anything starts: a mistake in the last step must not leave half a pipeline running.

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.secrecy import redacted
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -39,7 +40,7 @@ def shadow_of(pipeline: model.Pipeline, name: str, *, start: str = "", until: st
 def outputs(pipeline: model.Pipeline) -> list[str]:
     """Where it writes, in words."""
     return [
-        f"{model.kind_of(sink)} {getattr(sink, 'table', '') or getattr(sink, model.kind_of(sink))}"
+        redacted(f"{model.kind_of(sink)} {getattr(sink, 'table', '') or getattr(sink, model.kind_of(sink))}", pipeline)
         for sink in pipeline.sinks
     ]
 

@@ -27,6 +27,7 @@ from moldau.spark.pipelines import model
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.parse import EXTRA
+from moldau.spark.pipelines.secrecy import hide_in_plans
 from moldau.spark.pipelines.sources import kafka_options
 from moldau.spark.session import own_session
 from moldau.spark.sink import foreach_batch, make_batch_writer
@@ -385,4 +386,5 @@ def prepared(spark: SparkSession, pipeline: model.Pipeline) -> SparkSession:
     for key, value in pipeline.spark.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
+    hide_in_plans(own, pipeline)
     return own

@@ -28,6 +28,7 @@ from moldau.spark.pipelines.functions import FunctionError, find
 from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
 from moldau.spark.pipelines.schema import parse_type
+from moldau.spark.pipelines.secrecy import keeping_secrets
 from moldau.spark.suggestions import did_you_mean
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
@@ -35,6 +36,7 @@ Problems = Iterator[Problem]
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
+@keeping_secrets
 def validate(pipeline: model.Pipeline) -> Graph:
     """The graph of a pipeline that is sound; else `PipelineError` with everything that is wrong."""
     graph, problems = resolve(pipeline)
@@ -82,6 +84,9 @@ def _cluster(pipeline: model.Pipeline) -> Problems:
     for address in filter(None, map(str.strip, pipeline.bootstrap_servers.split(","))):
         if not re.fullmatch(r".+:\d{1,5}", address):
             yield Problem(mark, f"{address!r} has no port", f"write `bootstrap.servers: {address}:9092`, for example")
+            break
+    else:
+        yield from _client_settings(pipeline)
     for name in pipeline.kafka:
         if "_" in name:
             yield Problem(mark, f"no client setting is called {name!r}", f"write {name.replace('_', '.')!r}")
@@ -92,6 +97,16 @@ def _cluster(pipeline: model.Pipeline) -> Problems:
                 f"{name!r} is not a setting of Spark: all begin with `spark.`",
                 f"write `spark.sql.{name.removeprefix('sql.')}`, for example",
             )
+
+
+def _client_settings(pipeline: model.Pipeline) -> Problems:
+    from moldau.spark.connecting import client_settings
+    from moldau.spark.options import OptionError
+
+    try:
+        client_settings({"bootstrap.servers": pipeline.bootstrap_servers, **pipeline.kafka})
+    except OptionError as error:
+        yield Problem(pipeline.where.of("kafka"), str(error).replace("option 'kafka.", "setting '", 1))
 
 
 def _topic_options(
