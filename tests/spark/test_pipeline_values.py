@@ -1,6 +1,7 @@
 """What turns values into columns, without Spark: schemas, reasons, samples, templates."""
 
 import random
+import time
 
 import pytest
 from pyspark.sql import types as t
@@ -10,7 +11,7 @@ from moldau.spark.pipelines import csv_text, json_text
 from moldau.spark.pipelines.patterns import PatternError, group_names, java_pattern, line_pattern
 from moldau.spark.pipelines.progress import first_reason
 from moldau.spark.pipelines.schema import parse_schema
-from moldau.spark.pipelines.templates import Matcher, learn
+from moldau.spark.pipelines.templates import Learner, Matcher, learn, masked, shortened
 
 
 def test_a_schema_is_read_as_spark_reads_it() -> None:
@@ -103,6 +104,11 @@ ORDER = parse_schema("id int, price double, ok boolean, tags array<string>, who 
         (b"\xff{}", "not UTF-8 text: byte 0 is 0xff"),
         (b"7", "the value: expected an object, found 7"),
         (b'{"id": "7"}', 'field id: expected int, found "7"'),
+        (
+            b'{"price": 0.' + b"1" * 1_001 + b"}",
+            "not JSON: a number has more than 1,000 digits, and Spark reads no more",
+        ),
+        (b'{"id": "a\tb"}', "not JSON: Invalid control character at column 10"),
         (b'{"id": 3000000000}', "field id: 3000000000 is too large for int"),
         (b'{"price": "cheap"}', 'field price: expected double, found "cheap"'),
         (b'{"ok": 1}', "field ok: expected boolean, found 1"),
@@ -234,3 +240,31 @@ def test_the_reason_of_a_failure_is_one_line_of_sparks_many(message: str, reason
 
 def test_types_of_avro_and_schema_agree() -> None:
     assert spark_type_of_avro("long")[0] == t.LongType()
+
+
+def test_lines_of_any_length_are_learnt_in_time_that_does_not_grow_with_them() -> None:
+    words = ["".join(random.Random(number).choices("abcdefgh", k=5)) for number in range(500)]
+    choose = random.Random(3)
+    long = ["dump of " + " ".join(choose.choices(words, k=100_000)) for _ in range(30)]
+    learner = Learner()
+    began = time.process_time()
+    for line in long:
+        learner.learn(line)
+    assert time.process_time() - began < 3, "comparing every word of every line takes minutes"
+    again = Learner()
+    for line in long:
+        again.learn(shortened(line))
+    assert again.templates() == learner.templates(), "what is kept of a line teaches the same"
+    templates = learner.templates()
+    assert all(len(each) < 2_000 for each in templates)
+    found = Matcher(templates, templates)
+    assert all(found.match(line) is not None for line in long)
+
+
+@pytest.mark.parametrize("tail", ["x" * 5_000, "word " * 700 + "end"])
+def test_a_line_that_was_too_long_to_keep_is_learnt_all_the_same(tail: str) -> None:
+    line = f"token is {tail}"
+    own = masked(line)
+    assert (own.parameters[-1][-3:], len(own.template) < 1_000) == (line[-3:], True)
+    templates = learn([shortened(line)])
+    assert Matcher(templates).match(line) is not None

@@ -34,7 +34,7 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
     if value is None:
         return "the record has no value"
     try:
-        document = parse(value) if strict else json.loads(value.decode())
+        document = parse(value, _float) if strict else json.loads(value.decode(), parse_float=_float)
         return encodable(_reason(document, schema, strict=strict))
     except UnicodeDecodeError as error:
         return f"not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
@@ -44,13 +44,19 @@ def explain(value: bytes | None, schema: t.StructType, *, strict: bool = True) -
             return "not JSON: it begins with a byte order mark"
         if error.msg == "Extra data":
             return f"not JSON: the value goes on after its end, at {place}"
-        return f"not JSON: {error.msg} at {place}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at {place}"
     except NotStrict as error:
         return encodable(f"not JSON: {error}")
     except RecursionError:
         return "not JSON: nested too deeply"
-    except ValueError:  # Python's limit for whole numbers, which is beyond Spark's
+    except ValueError:  # Python's limit for whole numbers, which is beyond Spark's, and ours for others
         return _TOO_MANY_DIGITS
+
+
+def _float(text: str) -> float:
+    if sum(map(str.isdigit, text)) > _DIGITS_MAX:
+        raise ValueError(_TOO_MANY_DIGITS)
+    return float(text)
 
 
 def _reason(document: Any, schema: t.StructType, *, strict: bool) -> str:

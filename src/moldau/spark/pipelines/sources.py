@@ -267,7 +267,8 @@ def templates_of_sample(values: list[bytes | None], how: model.LogParse) -> list
 
     learner = Learner()
     pattern = compiled(line_pattern(how.line))
-    lines = (pattern.match(value.decode(errors="replace")) for value in values if value is not None)
+    looked_at = (value for value in values if value is not None and len(value) <= how.max_bytes)
+    lines = (pattern.match(value.decode(errors="replace")) for value in looked_at)
     for line in lines:
         if line is not None:
             learner.learn(line[how.of])

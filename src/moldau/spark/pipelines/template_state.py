@@ -23,10 +23,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.spark.pipelines.templates import Learner, Match, Matcher, masked
+from moldau.spark.pipelines.templates import Learner, Match, Matcher, masked, shortened
 
 _LINES_MAX = 500
-_LINE_CHARACTERS_MAX = 2_000
 _PINS_KEPT = 20  # of each query; Spark repeats the last batch only
 _VERSION = re.compile(r"v(\d+)\.json")
 
@@ -98,7 +97,7 @@ class TaskMatcher:
         self._unmatched += 1
         own = masked(message)
         if len(self._lines) < _LINES_MAX:
-            self._lines.setdefault(own.template, message[:_LINE_CHARACTERS_MAX])
+            self._lines.setdefault(own.template, shortened(message))
         return own if self._learning else None
 
     def finish(self) -> None:

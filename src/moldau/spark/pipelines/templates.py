@@ -97,16 +97,37 @@ class _Template:
 
 def masked(message: str) -> Match:
     """The template of a message that fits none so far: its own words, those with digits being places."""
-    parts = re.split(r"(\s+)", message)
-    words = [PLACE if _DIGIT.search(word) else word for word in parts[::2]]
-    template = _joined(words, parts[1::2])
+    template = _joined(*_words(message))
     found = _Template(template, "", 0, tuple(template.split(PLACE))).parameters(message) or ()
     return Match(template, f"X{zlib.crc32(template.encode()):08x}", found)
+
+
+def shortened(message: str) -> str:
+    """As much of a message as learning looks at; learning from it, or from the message, is the same."""
+    parts = re.split(r"(\s+)", message.strip(), maxsplit=_WORDS_MAX)
+    return "".join(PLACE if len(each) > _WORD_CHARACTERS_MAX else each for each in _cut(parts))
+
+
+def _words(message: str) -> tuple[list[str], list[str]]:
+    """The words, those that vary being places, and the blanks between them."""
+    parts = _cut(re.split(r"(\s+)", message, maxsplit=_WORDS_MAX))
+    return [PLACE if _varies(word) else word for word in parts[::2]], parts[1::2]
+
+
+def _cut(parts: list[str]) -> list[str]:
+    """Whatever comes after so many words is one place: no line is too long to be learnt, or to be compared."""
+    return [*parts[:-1], PLACE] if len(parts) > 2 * _WORDS_MAX else parts
+
+
+def _varies(word: str) -> bool:
+    return len(word) > _WORD_CHARACTERS_MAX or _DIGIT.search(word) is not None
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------
 
 _DIGIT = re.compile(r"\d")
+_WORDS_MAX = 120
+_WORD_CHARACTERS_MAX = 200
 _SIMILAR = 0.5
 _DEPTH = 2
 _LEAF_TEMPLATES_MAX = 200
@@ -129,8 +150,7 @@ class Learner:
         self._numbers = 0
 
     def learn(self, message: str) -> None:
-        parts = re.split(r"(\s+)", message.strip())
-        words = [PLACE if _DIGIT.search(word) else word for word in parts[::2]]
+        words, separators = _words(message.strip())
         leaf = self._leaves.setdefault((len(words), tuple(words[:_DEPTH])), [])
         cluster = max(leaf, key=lambda each: _similarity(each.words, words), default=None)
         if cluster is not None and _similarity(cluster.words, words) >= _SIMILAR:
@@ -140,7 +160,7 @@ class Learner:
             ]
         elif len(leaf) < _LEAF_TEMPLATES_MAX and self._numbers < _TEMPLATES_MAX:
             self._numbers += 1
-            leaf.append(_Cluster(self._numbers, words, parts[1::2]))
+            leaf.append(_Cluster(self._numbers, words, separators))
 
     def rank(self) -> None:
         """Number the templates anew, the most frequent first: for a first sample, before anybody has seen an id."""
