@@ -188,6 +188,20 @@ def test_lines_that_are_left_out_are_not_misspelt(moldau: Command) -> None:
             see_options(moldau, shlex.split(line)[1:])
 
 
+def mentioned(page: Path) -> set[str]:
+    """Commands inside of the prose, and those set off by blanks; `…` stands for a command of the reader's."""
+    prose = _BLOCK.sub("", page.read_text())
+    spans = re.findall(r"`(moldau [^`]+)`", prose) + re.findall(r"^ {4,}(moldau .+)$", prose, re.MULTILINE)
+    lines = {part.strip() for span in spans for part in " ".join(span.split()).split("|") if "…" not in span}
+    return {line for line in lines if not line.startswith("moldau --")}
+
+
+@pytest.mark.parametrize("page", [each for each in (*PAGES, *_TOOLKIT) if mentioned(each)], ids=lambda page: page.stem)
+def test_commands_in_the_prose_are_not_misspelt(page: Path, moldau: Command) -> None:
+    for line in sorted(mentioned(page)):
+        see_options(moldau, shlex.split(line)[1:])
+
+
 def see_options(moldau: Command, words: list[str]) -> None:
     """Command and options are there, as its help says."""
     command, after = words[:1], words[1:2]
@@ -195,7 +209,8 @@ def see_options(moldau: Command, words: list[str]) -> None:
     if "COMMAND [ARGS]" in told and after and not after[0].startswith("-"):
         command += after
         told = moldau.ok(*command, "--help").out
-    assert [word for word in words if word.startswith("-") and word.partition("=")[0] not in told] == [], words
+    options = [word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
+    assert [each for each in options if not re.search(rf"{each}(?![\w-])", told)] == [], words
 
 
 @pytest.mark.parametrize("page", [*PAGES, *_TOOLKIT], ids=lambda page: page.stem)

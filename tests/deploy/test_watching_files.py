@@ -62,6 +62,12 @@ def test_the_dashboard_is_what_the_script_makes() -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts/make_dashboard.py"), "--check"], check=True, timeout=30)
 
 
+def test_the_operations_page_explains_every_alert() -> None:
+    alerts = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+    explained = set(re.findall(r"\bMoldau[A-Z]\w+", (ROOT / "docs/operations.md").read_text()))
+    assert explained == alerts
+
+
 def test_every_alert_says_what_to_do() -> None:
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
