@@ -122,3 +122,22 @@ def test_errors_are_found_wherever_an_answer_has_them(clock: Clock) -> None:
         ErrorCode.LEADER_NOT_AVAILABLE: 1,
         ErrorCode.REBALANCE_IN_PROGRESS: 1,
     }
+
+
+def test_at_debug_requests_are_named_by_api(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """By API also for the limit on lines, which goes by the text before anything is filled in."""
+    texts = set()
+    for name in ("Metadata", "OffsetCommit"):
+        for level in (logging.INFO, logging.DEBUG):
+            with caplog.at_level(level, "moldau.broker.request_times"):
+                times, call = RequestTimes(name, clock, is_sampled=False), Request()
+                times.begin(call)
+                clock.now_ms += 2
+                times.waits(call, clock.now_ms)
+                clock.now_ms += 3
+                call.slot.complete([b"answer"])
+        texts.add(str(caplog.records[-1].msg))
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{name} took 5.0 ms, 3.0 of them waiting: Produce v9 from 'me'" for name in ("Metadata", "OffsetCommit")
+    ]
+    assert len(texts) == 2

@@ -251,7 +251,7 @@ def test_the_loggers_that_the_docs_name_are_there(moldau: Command) -> None:
     text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     (levels,) = re.findall(r"^moldau\.log\.levels=(.*)$", text, re.MULTILINE)
     named = {f"moldau.{each.partition('=')[0]}" for each in levels.split(",")}
-    named |= set(re.findall(r"`(moldau\.broker\.\w+)` for one", text))
+    named |= set(re.findall(r"`(moldau\.broker\.\w+)` at\s+DEBUG", text))
     assert len(named) == 2
     there = {row["setting"] for row in moldau.ok("config", "describe", "broker-logger", "1", "--json").json}
     assert named <= there
