@@ -58,6 +58,29 @@ def test_every_name_is_given(names: set[str]) -> None:
     assert asked - names == set()
 
 
+def test_every_name_on_the_page_is_given(names: set[str]) -> None:
+    """`…_x` stands for a sister of the last whole name of its row."""
+    page = (ROOT / "docs/monitoring.md").read_text()
+    rows = re.findall(r"^\| .+ \|$", page[page.index("## What there is") :], re.MULTILINE)
+    missing, seen = [], 0
+    for row in rows:
+        whole = ""
+        for name in re.findall(r"`(…?(?:[a-z]+_)?[a-z_]*_[a-z_]+\*?)(?:\{[^`]*)?`", row):
+            seen += 1
+            if not name.startswith("…"):
+                whole = name
+            stems = [whole[: at.start()] for at in re.finditer("_", whole)]
+            meant = [stem + name[1:] for stem in stems] if name.startswith("…") else [name.rstrip("*")]
+            if not any(
+                given == each or given.startswith(f"{each}_") or (name[-1] == "*" and given.startswith(each))
+                for each in meant
+                for given in names
+            ):
+                missing.append(name)
+    assert seen > 50
+    assert missing == []
+
+
 def test_the_dashboard_is_what_the_script_makes() -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts/make_dashboard.py"), "--check"], check=True, timeout=30)
 
