@@ -7,13 +7,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
+from moldau import spark, testing, toolkit
 from moldau.broker.config import load_broker_config
 from moldau.broker.config.properties import parse_properties
 from moldau.testing import Broker
+from moldau.toolkit import db, delays
 from tests.cli.running import Command
 from tests.interop.apache_kafka import TOOLS
 
@@ -245,6 +248,14 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
     rooms = (ROOT / "src" / "moldau", ROOT / "src" / "moldau" / "broker", ROOT)
     assert len(named) > 60
     assert not [path for path in sorted(named) if not any((room / path).exists() for room in rooms)]
+
+
+@pytest.mark.parametrize("room", [testing, toolkit, db, delays, spark], ids=lambda room: str(room.__name__))
+def test_everything_public_is_in_the_reference(room: ModuleType) -> None:
+    page = ROOT / "docs" / "reference" / f"{room.__name__.split('.')[1]}.md"
+    named = set(re.findall(rf"^::: {re.escape(room.__name__)}\.(\w+)$", page.read_text(), re.MULTILINE))
+    assert named - {"pytest_plugin"} == set(room.__all__)
+    assert [name for name in room.__all__ if not getattr(room, name).__doc__] == []
 
 
 def test_the_loggers_that_the_docs_name_are_there(moldau: Command) -> None:
