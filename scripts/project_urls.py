@@ -107,10 +107,11 @@ def _of_git(root: Path) -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
+    # Inside of a hook, git's own variables name the repository of the hook, whatever folder is asked about.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None  # no git here
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,5 +1,6 @@
 """What the package says about where it lives: true, reachable, without anybody's password, or nothing."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,12 @@ from scripts import project_urls as urls
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTED = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "owner/moldau"}
+
+
+@pytest.fixture(autouse=True)
+def _no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith("GIT_")]:
+        monkeypatch.delenv(name)
 
 
 def checkout(folder: Path, remote: str | None) -> Path:
@@ -84,6 +91,15 @@ def test_an_archive_without_links_stays_without(tmp_path: Path) -> None:
 def test_who_knows_nothing_says_nothing(tmp_path: Path, remote: str | None) -> None:
     assert urls.repository(checkout(tmp_path, remote), {}) is None
     assert urls.links(None) == {}
+
+
+def test_a_hook_of_another_repository_does_not_lend_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = checkout(tmp_path / "ours", "https://example.org/git/moldau")
+    other = checkout(tmp_path / "other", "https://example.org/other/project")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert urls.repository(root, {}) == "https://example.org/git/moldau"
 
 
 def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
