@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.delivery import serve_callbacks, still_out
-from moldau.cli.failure import fail, misused, tell
+from moldau.cli.failure import counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.target import TIMEOUT_SECONDS
 
@@ -113,7 +113,7 @@ def produce(
     _check_acks(acks)
     with _topic(target, topic, partitions, replication_factor) as name:
         found, latencies = _produce(target, name, records, size, rate, acks, compression, linger_ms)
-    _show(output, f"produced {records} records of {size} bytes", found, latencies, plot=plot)
+    _show(output, f"produced {counted(records, 'record')} of {counted(size, 'byte')}", found, latencies, plot=plot)
 
 
 def _produce(
@@ -222,7 +222,7 @@ def consume(
             found = _consume(consumer, name, records, timeout)
         finally:
             consumer.close()
-    _show(output, f"consumed {found['records']} records", found, (), plot=False)
+    _show(output, f"consumed {counted(found['records'], 'record')}", found, (), plot=False)
 
 
 def _consume(consumer: Consumer, topic: str, records: int, timeout: float) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def latency(
     with _topic(target, topic, 1, replication_factor) as name:
         latencies = _round_trips(target, name, records, size, acks)
     found = {"records": records, **{f"{each}_ms": value for each, value in percentiles(latencies).items()}}
-    _show(output, f"{records} records of {size} bytes, end to end", found, latencies, plot=plot)
+    _show(output, f"{counted(records, 'record')} of {counted(size, 'byte')}, end to end", found, latencies, plot=plot)
 
 
 def _round_trips(target: Target, topic: str, records: int, size: int, acks: str) -> list[float]:
@@ -315,7 +315,7 @@ def _round_trips(target: Target, topic: str, records: int, size: int, acks: str)
     except KeyboardInterrupt:
         if not latencies:
             raise
-        tell(f"stopped after {len(latencies)} records")
+        tell(f"stopped after {counted(len(latencies), 'record')}")
     finally:
         consumer.close()
     return latencies

@@ -233,5 +233,5 @@ def unregister(target: Target, output: Output, broker: BrokerId) -> None:
         reason = answer.error_message or str(BrokerError(answer.error_code, f"broker {broker}"))
         fail(reason, code_of(answer.error_code))
     if left:
-        tell(f"{left} partitions still name it as a replica")
+        tell(f"it is still named as a replica by {counted(left, 'partition')}")
     output.done(f"unregistered {broker}", {"broker": broker, "result": "unregistered", "partitions_left": left})

@@ -19,7 +19,7 @@ from moldau.cli import cluster_folder as folders
 from moldau.cli.client_settings import read_settings
 from moldau.cli.cluster_control import ask, is_running
 from moldau.cli.data_folder import trouble
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output
 from moldau.cli.target import Target
 
@@ -248,10 +248,10 @@ def _until_in_sync(target: Target, when: str) -> None:
         if not late:
             return
         if time.monotonic() > deadline:
-            fail(f"{len(late)} partitions are still not in sync, {late[0]} for one: moldau doctor says more")
+            fail(f"{counted(len(late), 'partition')} still not in sync, {late[0]} for one: moldau doctor says more")
         if not said:
             said = True
-            tell(f"waiting for {len(late)} partitions to be in sync {when}".rstrip())
+            tell(f"waiting for {counted(len(late), 'partition')} to be in sync {when}".rstrip())
         time.sleep(0.2)  # brokers tell nobody that replicas have caught up; they can only be asked
 
 

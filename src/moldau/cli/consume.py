@@ -165,7 +165,7 @@ def consume(
     finally:
         reader.finish()
     if rendering.unfit:
-        fail(f"{rendering.unfit} records could not be shown as wanted; what is wrong with each is above")
+        fail(f"{counted(rendering.unfit, 'record')} could not be shown as wanted; what is wrong with each is above")
 
 
 def _places(consumer: Consumer, topics: list[str], partitions: list[int] | None) -> list[Place]:

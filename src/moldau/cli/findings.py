@@ -68,7 +68,9 @@ def _behind(topics: list[Any]) -> Finding:
     ]
     if late:
         advice = "a broker is away or slow: moldau topic describe --under-replicated"
-        return Finding("replicas", "failed", f"{len(late)} partitions are under-replicated: {_some(late)}", advice)
+        return Finding(
+            "replicas", "failed", f"{counted(len(late), 'partition')} under-replicated: {_some(late)}", advice
+        )
     return Finding("replicas", "ok", "all are in sync")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, fail, misused, tell
+from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output
 from moldau.cli.output import size
 from moldau.cli.places import show_time
@@ -201,7 +201,7 @@ def verify(
         read += seen
     rows = [each._asdict() for each in found]
     output.show(rows, document={"partitions": len(folders), "batches": batches, "bytes": read, "problems": rows})
-    tell(f"{len(folders)} partitions, {batches} batches, {size(read)}: {len(found)} problems")
+    tell(f"{counted(len(folders), 'partition')}, {batches} batches, {size(read)}: {counted(len(found), 'problem')}")
     if found:
         tell("a segment that a crash left incomplete is truncated at the next start; `moldau log recover` does it now")
         raise typer.Exit(ExitCode.UNHEALTHY)
@@ -248,7 +248,11 @@ def recover(
     missing = set(partitions or ()) - {row["partition"] for row in rows}
     if missing:
         fail(f"there is no {', '.join(sorted(missing))} in {log_dir}", ExitCode.NOT_FOUND)
-    output.show([row for row in rows if row["what"]], document=rows, empty=f"{len(rows)} partitions: nothing is wrong")
+    output.show(
+        [row for row in rows if row["what"]],
+        document=rows,
+        empty=f"{counted(len(rows), 'partition')}: nothing is wrong",
+    )
     if not execute and any(row["what"] for row in rows):
         tell("nothing was changed: add --execute to do it")
         raise typer.Exit(ExitCode.UNHEALTHY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.failure import ExitCode, explain, misused
+from moldau.cli.failure import ExitCode, counted, explain, misused
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.group import committed
 from moldau.cli.log_dirs import replica_sizes
@@ -170,7 +170,7 @@ def group_rows(before: Sample, now: Sample) -> list[dict[str, Any]]:
 def _show(output: Output, before: Sample, now: Sample, most: int) -> None:
     topics, groups = topic_rows(before, now), group_rows(before, now)
     wrong = now.under_replicated or now.offline
-    head = f"{time.strftime('%H:%M:%S')}  {now.brokers} brokers, {now.partitions} partitions, "
+    head = f"{time.strftime('%H:%M:%S')}  {counted(now.brokers, 'broker')}, {counted(now.partitions, 'partition')}, "
     head += f"{now.under_replicated} under-replicated, {now.offline} offline" + ("  !" if wrong else "")
     document = {
         "brokers": now.brokers,

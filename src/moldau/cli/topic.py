@@ -10,7 +10,7 @@ import typer
 
 from moldau.cli.client_settings import pairs
 from moldau.cli.completing import complete_topics
-from moldau.cli.failure import ExitCode, explain_code, fail, in_doubt, misused, tell
+from moldau.cli.failure import ExitCode, counted, explain_code, fail, in_doubt, misused, tell
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -203,7 +203,7 @@ def describe(
         if (under_replicated or unavailable) and not rows:
             continue
         shown = ", ".join(f"{key}={value}" for key, value in sorted(settings[name].items())) or "defaults"
-        parts.append((f"{name}: {len(found.topics[name].partitions)} partitions, {shown}", rows))
+        parts.append((f"{name}: {counted(len(found.topics[name].partitions), 'partition')}, {shown}", rows))
         document.append({"name": name, "settings": settings[name], "partitions": rows})
     flat = [{"topic": each["name"], **row} for each in document for row in each["partitions"]]
     output.sections(parts, document=document, rows=flat)
