@@ -232,3 +232,14 @@ def test_what_is_not_there(moldau: Command) -> None:
 def test_a_partition_that_is_not_there(moldau: Command, topic: str) -> None:
     assert f"{topic} has 1 partition, and no 7" in moldau.refused(4, "produce", topic, "-p", "7", stdin="x\n")
     assert "has 1 partition, and no 7" in moldau.refused(4, "consume", topic, "-p", "7")
+
+
+def test_a_line_the_client_refuses_takes_no_other_with_it(moldau: Command, topic: str) -> None:
+    """Too large for librdkafka, or a number it cannot take: a bad line like any other, not the end of what was read."""
+    said = moldau.refused(1, "produce", topic, "-p", "0", stdin=b"one\n" + b"x" * 2_000_000 + b"\nthree\n")
+    assert said.startswith(f"1 record to {topic}\nmoldau: line 2 has 2000000 bytes, more than the client sends")
+    assert moldau.ok("consume", topic, "-p", "0", "-a", "-e").lines == ["one"]
+    line = json.dumps({"value": "x", "partition": 2**40})
+    said = moldau.refused(1, "produce", topic, "--json-input", stdin=f'{{"value": "two", "partition": 0}}\n{line}\n')
+    assert said.startswith(f"1 record to {topic}\nmoldau: line 2: ")
+    assert moldau.ok("consume", topic, "-p", "0", "-a", "-e").lines == ["one", "two"]

@@ -19,6 +19,7 @@ from moldau.wire import messages as m
 from tests.broker.quorum.members import World
 from tests.broker.quorum.test_quorum import run, topic
 from tests.broker.quorum.test_snapshots import OFTEN
+from tests.cli.running import Command
 from tests.cluster.workload import create_topic, wait_until
 from tests.interop.apache_kafka import HOST, ApacheKafka, random_id, run_tool
 from tests.support.clients import wait_for
@@ -250,3 +251,39 @@ def test_a_node_that_founded_its_quorum_alone_moves_to_us_and_back(tmp_path: Pat
         kafka.start()
         listed = run_tool("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--list").stdout
         assert listed.split() == ["theirs"]
+
+
+def test_our_command_adds_and_removes_apache_kafkas_voters(tmp_path: Path) -> None:
+    """`moldau quorum` through a broker of theirs; one more controller of theirs watches, votes, and watches again."""
+    (port,) = free_ports(1)
+    listener = f"CONTROLLER://{HOST}:{port}"
+    with ApacheKafka(log_dir=tmp_path / "first") as first:
+        settings = {
+            "process.roles": "controller",
+            "node.id": "2",
+            "listeners": listener,
+            "advertised.listeners": listener,
+            "controller.quorum.bootstrap.servers": f"{HOST}:{first.controller_port}",
+        }
+        second = ApacheKafka(
+            settings,
+            log_dir=tmp_path / "second",
+            cluster_id=first.cluster_id,
+            ports=(port, port),
+            format_options=("--no-initial-controllers",),
+        )
+        moldau = Command(first.bootstrap_servers, str(tmp_path))
+
+        def is_a(role: str) -> bool:
+            rows = moldau.ok("quorum", "replicas", "--json").json
+            return [row["role"] for row in rows if row["id"] == 2] == [role]
+
+        with second:
+            wait_for(lambda: is_a("observer"), "the second controller is seen")
+            (row,) = [row for row in moldau.ok("quorum", "replicas", "--json").json if row["id"] == 2]
+            who = ("2", row["directory"])
+            assert moldau.ok("quorum", "add-voter", *who, "--listener", listener).out == "2 is a voter\n"
+            wait_for(lambda: is_a("voter"), "it votes")
+            removed = moldau.ok("quorum", "remove-voter", *who, "--json").json
+            assert removed == {"voter": 2, "directory": row["directory"], "result": "removed"}
+            wait_for(lambda: not is_a("voter"), "it votes no more")

@@ -34,13 +34,14 @@ _COMMIT_SECONDS = 30.0
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """To be sent; `partition` -1 is the partitioner's choice, `timestamp_ms` 0 is now."""
+    """To be sent; `partition` -1 is the partitioner's choice, `timestamp_ms` 0 is now. `where` it was read."""
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int = -1
     timestamp_ms: int = 0
+    where: str = ""
 
 
 @app.command()
@@ -197,7 +198,7 @@ def _records(
         with source:
             if whole:
                 value = b"".join(chunks(source, meanwhile))
-                yield replace(fixed, value=reading.encoded(reading.value_form, value, name))
+                yield replace(fixed, value=reading.encoded(reading.value_form, value, name), where=name)
                 continue
             for number, line in enumerate(pieces(chunks(source, meanwhile), reading.separator), start=1):
                 where = f"{name + ', ' if name else ''}line {number}"
@@ -216,8 +217,8 @@ def _from_line(line: bytes, reading: Reading, fixed: Record, where: str) -> Reco
             raise BadInput(f"{where} has no key separator {reading.key_separator.decode()!r}: {_shortened(raw)}")
         key = reading.encoded(reading.key_form, raw, f"{where}, key")
     if reading.null is not None and line == reading.null:
-        return replace(fixed, value=None, key=key)
-    return replace(fixed, value=reading.encoded(reading.value_form, line, where), key=key)
+        return replace(fixed, value=None, key=key, where=where)
+    return replace(fixed, value=reading.encoded(reading.value_form, line, where), key=key, where=where)
 
 
 def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Record:
@@ -245,6 +246,7 @@ def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Re
         headers + fixed.headers,
         partition,
         timestamp,
+        where,
     )
 
 
@@ -261,17 +263,24 @@ def _shortened(line: bytes, length_max: int = 80) -> str:
 
 def _send_all(producer: Producer, topic: str, records: Iterable[Record], delivery: Delivery) -> str:
     """Hand over all records; why it stopped before the end, if it did."""
+    from confluent_kafka import KafkaException
+
     try:
         for record in records:
             _send(producer, topic, record, delivery)
     except BadInput as error:
         return f"{error}; what came before it was sent, nothing from it on"
+    except KafkaException as error:  # the client gave up: what it has taken still counts
+        return f"{error.args[0].str()}; nothing was sent from there on"
     except KeyboardInterrupt:
         return _INTERRUPTED
     return ""
 
 
 def _send(producer: Producer, topic: str, record: Record, delivery: Delivery) -> None:
+    """Hand over one record. One that the client itself refuses is a bad line like any other."""
+    from confluent_kafka import KafkaError, KafkaException
+
     while True:
         try:
             producer.produce(
@@ -286,6 +295,14 @@ def _send(producer: Producer, topic: str, record: Record, delivery: Delivery) ->
             break
         except BufferError:
             serve_callbacks(producer, 0.1)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            size = len(record.value or b"") + len(record.key or b"")
+            advice = "more than the client sends; -X message.max.bytes=… lets it, and a topic's max.message.bytes"
+            raise BadInput(f"{record.where} has {size} bytes, {advice}") from error
+        except (ValueError, TypeError, OverflowError) as error:  # a number too large, for one
+            raise BadInput(f"{record.where}: {error}") from error
     serve_callbacks(producer)
 
 
