@@ -254,22 +254,22 @@ def test_a_node_that_founded_its_quorum_alone_moves_to_us_and_back(tmp_path: Pat
 
 
 def test_our_command_adds_and_removes_apache_kafkas_voters(tmp_path: Path) -> None:
-    """`moldau quorum` through a broker of theirs; one more controller of theirs watches, votes, and watches again."""
-    (port,) = free_ports(1)
+    """`moldau quorum` through a broker of theirs; another node of theirs watches, votes, and goes for good."""
+    place, port = free_ports(2)
     listener = f"CONTROLLER://{HOST}:{port}"
+    listeners = f"PLAINTEXT://{HOST}:{place},{listener}"
     with ApacheKafka(log_dir=tmp_path / "first") as first:
         settings = {
-            "process.roles": "controller",
             "node.id": "2",
-            "listeners": listener,
-            "advertised.listeners": listener,
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "controller.quorum.bootstrap.servers": f"{HOST}:{first.controller_port}",
         }
         second = ApacheKafka(
             settings,
             log_dir=tmp_path / "second",
             cluster_id=first.cluster_id,
-            ports=(port, port),
+            ports=(place, port),
             format_options=("--no-initial-controllers",),
         )
         moldau = Command(first.bootstrap_servers, str(tmp_path))
@@ -287,3 +287,7 @@ def test_our_command_adds_and_removes_apache_kafkas_voters(tmp_path: Path) -> No
             removed = moldau.ok("quorum", "remove-voter", *who, "--json").json
             assert removed == {"voter": 2, "directory": row["directory"], "result": "removed"}
             wait_for(lambda: not is_a("voter"), "it votes no more")
+        rows = "broker", "list", "--format", "{id} {state}"
+        wait_for(lambda: "2 online" not in moldau.ok(*rows).lines, "it is away")
+        assert moldau.ok("broker", "unregister", "2").out == "unregistered 2\n"
+        moldau.refused(4, "broker", "unregister", "2")

@@ -327,13 +327,16 @@ PARTS = (topics, records, groups, operating, letters, guarding)
 ELSEWHERE = {
     **dict.fromkeys(("serve", "format", "cluster"), "run Moldau's own nodes, never Apache Kafka"),
     **dict.fromkeys(("certs", "context", "console-user"), "talk to no cluster"),
-    **dict.fromkeys(("pipeline", "spark"), "need Java: tests/spark, and on Apache Kafka tests/interop/test_spark_*.py"),
-    "app": "the whole suite of the toolkit runs on Apache Kafka: tests/interop/test_toolkit.py",
+    **dict.fromkeys(
+        ("pipeline", "spark"),
+        "need Java: tests/spark; what they stand on reads Apache Kafka in tests/interop/test_spark_*.py",
+    ),
+    "app": "tests/toolkit/test_running.py; tests/interop/test_toolkit.py runs it on Apache Kafka",
     "console": "tests/interop/test_console.py, on both",
-    "relay": "tests/toolkit/test_relay.py; tests/interop/test_toolkit.py runs it on Apache Kafka",
+    "relay": "tests/toolkit/test_relay.py; tests/interop/test_toolkit_delays.py runs it on Apache Kafka",
     "token": "needs a login: tests/interop/test_security_tools.py, on both",
     "log": "reads files: tests/cli/test_log_commands.py, and Apache Kafka's in tests/interop/test_command_line.py",
-    "broker unregister": "needs a broker that went away: tests/cli/test_cluster.py",
-    "quorum add-voter": "needs one more controller: tests/interop/test_quorum.py, on both",
-    "quorum remove-voter": "needs one more controller: tests/interop/test_quorum.py, on both",
+    "broker unregister": "needs a broker that went away: tests/cli/test_cluster.py, tests/interop/test_quorum.py",
+    "quorum add-voter": "needs one more controller: tests/interop/test_quorum.py",
+    "quorum remove-voter": "needs one more controller: tests/interop/test_quorum.py",
 }
