@@ -17,6 +17,7 @@ from moldau.spark.arrow_rows import decoded
 from moldau.spark.avro_types import record_schema
 from moldau.spark.datasource import MoldauDataSource
 from moldau.spark.options import OptionError
+from moldau.spark.pipelines import avro_records
 from moldau.spark.pipelines.avro_records import Decoder as PipelineDecoder
 from moldau.spark.pipelines.schema import parse_schema as spark_schema
 from moldau.spark.registry import client
@@ -91,6 +92,24 @@ def test_avro_is_read_with_the_schema_it_was_written_with(registry: FakeRegistry
     for value, told in ((b"\x01abcd", "no schema id"), (values[0] + b"!", "1 bytes are left over")):
         with pytest.raises(ValueError, match=told):
             decoder.decode(value)
+
+
+@pytest.mark.parametrize("length", [b"\x10", b"\x01", b"\xff" * 9 + b"\x01"])
+def test_avro_that_was_cut_off_is_refused_also_where_the_reader_does_not_look(
+    registry: FakeRegistry, length: bytes
+) -> None:
+    """A text of 8 bytes with 3 in it, of -1 and of -2^63 bytes, in a field that the newest schema has not any more."""
+    kept: list[Any] = [{"name": "id", "type": "int"}]
+    old = {"type": "record", "name": "O", "fields": [*kept, {"name": "gone", "type": "string"}]}
+    new = {"type": "record", "name": "O", "fields": kept}
+    first = registry.add("orders-value", old)
+    registry.add("orders-value", new)
+    decoder = Decoder(reader_schema("avro", settings(registry), "orders-value"))
+    by_hand = avro_records.Decoder(json.dumps(new), {first: json.dumps(old)}, confluent_header=True)
+    for decode in (decoder.decode, by_hand.decode):
+        assert decode(avro(old, {"id": 1, "gone": "abc"}, first)) == {"id": 1}
+        with pytest.raises(ValueError, match=r"not Avro of .* it ends too early, or a length in it is none"):
+            decode(header(first) + b"\x02" + length + b"abc")
 
 
 def test_json_is_checked_against_its_schema(registry: FakeRegistry) -> None:

@@ -15,6 +15,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from moldau.spark.avro_bytes import ExactBytes
+
 _HEADER_BYTES = 5
 
 
@@ -45,7 +47,7 @@ class Decoder:
         """The record; raises ValueError with the reason."""
         from fastavro import schemaless_reader
 
-        writer, body = self._reader, io.BytesIO(value)
+        writer, body = self._reader, io.BytesIO(value) if not self._header else ExactBytes(value)
         if self._header:
             if len(value) < _HEADER_BYTES or value[0] != 0:
                 raise ValueError("no schema id: the value does not begin with a zero byte and four bytes of id")

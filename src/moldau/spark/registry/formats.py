@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 
 from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.arrow_values import plain
+from moldau.spark.avro_bytes import ExactBytes
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
 from moldau.spark.registry.protobuf_text import message_class
@@ -95,15 +96,17 @@ class Decoder:
         if schema.kind != KINDS[self._reader.format]:
             raise ValueError(f"schema id {schema.id} is {schema.kind}, not {KINDS[self._reader.format]}")
         if schema.kind == "AVRO":
-            return _parsed_avro(schema.text, schema.references)
+            writer = _parsed_avro(schema.text, schema.references)
+            return writer, io.BytesIO if writer == self._avro_reader else ExactBytes
         if schema.kind == "JSON":
             return _validator(schema)
         return {(): schema}  # messages of the file are added as they come
 
-    def _avro(self, writer: Any, body: bytes) -> dict[str, Any]:
+    def _avro(self, schema: tuple[Any, type[io.BytesIO]], body: bytes) -> dict[str, Any]:
         from fastavro import schemaless_reader
 
-        stream = io.BytesIO(body)
+        writer, stream_of = schema
+        stream = stream_of(body)
         try:
             record = schemaless_reader(stream, writer, self._avro_reader)
         except Exception as error:  # fastavro raises whatever the bytes lead to
