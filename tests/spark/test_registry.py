@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from moldau.spark.arrow_rows import decoded
+from moldau.spark.avro_bytes import refuse_endless
 from moldau.spark.avro_types import record_schema
 from moldau.spark.datasource import MoldauDataSource
 from moldau.spark.options import OptionError
@@ -110,6 +111,38 @@ def test_avro_that_was_cut_off_is_refused_also_where_the_reader_does_not_look(
         assert decode(avro(old, {"id": 1, "gone": "abc"}, first)) == {"id": 1}
         with pytest.raises(ValueError, match=r"not Avro of .* it ends too early, or a length in it is none"):
             decode(header(first) + b"\x02" + length + b"abc")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "null"},
+        {"type": "record", "name": "E", "fields": []},
+        {"type": "record", "name": "E", "fields": [{"name": "x", "type": {"type": "fixed", "name": "F", "size": 0}}]},
+    ],
+)
+def test_six_bytes_of_avro_cannot_hold_billions_of_elements(registry: FakeRegistry, items: Any) -> None:
+    kept: list[Any] = [{"name": "id", "type": "int"}]
+    gone = {"name": "gone", "type": ["null", {"type": "array", "items": items}]}
+    old = {"type": "record", "name": "O", "fields": [*kept, gone]}
+    new = {"type": "record", "name": "O", "fields": kept}
+    first = registry.add("orders-value", old)
+    registry.add("orders-value", new)
+    decoder = Decoder(reader_schema("avro", settings(registry), "orders-value"))
+    with pytest.raises(ValueError, match="array whose elements take no bytes"):
+        decoder.decode(header(first) + b"\x02\x02" + b"\x80" * 8 + b"\x01\0")
+    with pytest.raises(ValueError, match="array whose elements take no bytes"):
+        avro_records.Decoder(json.dumps(new), {first: json.dumps(old)}, confluent_header=True)
+
+
+def test_arrays_whose_elements_take_bytes_are_fine() -> None:
+    inner = {"type": "record", "name": "n.E", "fields": [{"name": "x", "type": ["null", "n.E"]}]}
+    for items in ("int", inner, ["null"], {"type": "array", "items": "int"}, {"type": "map", "values": "null"}):
+        refuse_endless(
+            {"type": "record", "name": "O", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]}
+        )
 
 
 def test_json_is_checked_against_its_schema(registry: FakeRegistry) -> None:

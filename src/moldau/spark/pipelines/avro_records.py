@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.spark.avro_bytes import ExactBytes
+from moldau.spark.avro_bytes import ExactBytes, refuse_endless
 
 _HEADER_BYTES = 5
 
@@ -37,6 +37,7 @@ class Decoder:
         from moldau.spark.avro_types import without_times_of_day
 
         def parsed(text: str) -> Any:
+            refuse_endless(json.loads(text))
             return parse_schema(without_times_of_day(json.loads(text)))
 
         self._reader: Any = parsed(reader)

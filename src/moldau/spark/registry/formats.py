@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 
 from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.arrow_values import plain
-from moldau.spark.avro_bytes import ExactBytes
+from moldau.spark.avro_bytes import ExactBytes, refuse_endless
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
 from moldau.spark.registry.protobuf_text import message_class
@@ -135,6 +135,7 @@ def _parsed_avro(text: str, references: Mapping[str, str]) -> Any:
 
     from moldau.spark.avro_types import without_times_of_day
 
+    refuse_endless(*map(json.loads, (*references.values(), text)))
     named: dict[str, Any] = {}
     for each in references.values():
         parse_schema(without_times_of_day(json.loads(each)), named_schemas=named)
