@@ -70,3 +70,29 @@ def test_values_by_the_schemas_of_a_registry(moldau: Command, client: Path, tmp_
         moldau.ok("produce", "avro", *at, *written, "--value-schema", str(schema), stdin='{"id": 7}\n')
         assert moldau.ok("consume", "avro", "-a", "-e", *at, *written).out == '{"id":7}\n', "by the writer's schema"
     assert moldau.ok("consume", "avro", "-a", "-e", *at, "--value-as", "hex").out.startswith("0000000001")
+
+
+def test_a_pipeline_is_begun_from_a_topic_behind_a_login(
+    moldau: Command, client: Path, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.spark.pipelines import load, validate
+    from moldau.spark.pipelines.reach import require_cluster
+
+    at, file = ("--config", str(client)), tmp_path / "orders.yaml"
+    moldau.ok("topic", "create", "orders", *at)
+    moldau.ok("produce", "orders", *at, stdin='{"id": 7, "what": "tea"}\n')
+    said = moldau.ok("pipeline", "init", "--topic", "orders", "--name", "orders", "--file", str(file), *at)
+    assert "written from 1 record." in said.out
+    assert "set KAFKA_SASL_JAAS_CONFIG" in said.out
+    password = str(broker.client_settings()["sasl.password"])
+    text = file.read_text()
+    assert password not in text
+    assert "StringSerializer" not in text, "what is no pipeline's"
+    login = next(line for line in client.read_text().replace("\\\n", "").splitlines() if "jaas" in line)
+    monkeypatch.setenv("KAFKA_SASL_JAAS_CONFIG", login.partition("=")[2])
+    pipeline = load(str(file))
+    validate(pipeline)
+    require_cluster(pipeline)
+    wrong = ("-X", "sasl.username=alice", "-X", "sasl.password=wrong")
+    arguments = ("--topic", "orders", "--name", "no", "--file", str(tmp_path / "no.yaml"), *at)
+    assert "refused user 'alice'" in moldau.refused(5, "pipeline", "init", *arguments, *wrong)

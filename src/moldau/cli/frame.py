@@ -107,6 +107,11 @@ class Commands(typer.Typer):
         return decorate
 
 
+def with_target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a command of an app that is no `Commands`: where its cluster is, said as everywhere."""
+    return _framed(function, watchable=False, changes=False)
+
+
 def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> Callable[..., Any]:
     signature = inspect.signature(function, eval_str=True)
     names = {

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.failure import ExitCode, explain, fail, misused
+from moldau.cli.failure import ExitCode, counted, explain, fail, misused
+from moldau.cli.frame import Target as Cluster
+from moldau.cli.frame import with_target
 from moldau.cli.harmless import harmless_cell
 from moldau.cli.pipeline import Bootstrap, Environment, Settings, Target, _fail_with, _load, app, run_pipeline
 
@@ -18,33 +20,40 @@ Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: 
 
 
 @app.command()
+@with_target
 def init(
+    cluster: Cluster,
     topic: Annotated[str, typer.Option("--topic", prompt="Which topic does it read?", help="A sample is looked at.")],
-    name: Annotated[str, typer.Option("--name", prompt="What is the pipeline called?")],
-    bootstrap_server: Annotated[str, typer.Option("--bootstrap-server", "-b")] = "127.0.0.1:9092",
+    name: Annotated[str, typer.Option("--name", prompt="What is the pipeline called?", help="Its name.")],
     file: Annotated[Path | None, typer.Option("--file", help="Without it, NAME.yaml.")] = None,
 ) -> None:
     """Write a new pipeline file from a sample of a topic: its schema as it is found."""
     from moldau.client.connection import ClientError
     from moldau.client.sasl import AuthenticationFailed
+    from moldau.spark.options import OptionError
     from moldau.spark.pipelines import PipelineError, loads, validate
-    from moldau.spark.pipelines.scaffold import pipeline_text, sample
+    from moldau.spark.pipelines.scaffold import pipeline_text, sample, secret_variables
 
     path = file or Path(f"{name}.yaml")
     if path.exists():
         misused(f"{path} is there already: remove it, or choose another --file")
+    settings, bootstrap = dict(cluster.settings), cluster.bootstrap_servers
     try:
-        values = sample(bootstrap_server, topic)
+        values = sample(settings, topic)
+    except OptionError as error:
+        misused(str(error).replace("option 'kafka.", "setting '"))
     except (ClientError, AuthenticationFailed) as error:
-        explained = explain(error, bootstrap_server)
+        explained = explain(error, bootstrap)
         fail(f"topic {topic} cannot be sampled: {error}", explained.code if explained else ExitCode.FAILED)
-    text = pipeline_text(name, bootstrap_server, topic, values)
+    variables = secret_variables(settings)
     try:
-        validate(loads(text, str(path)))
+        validate(loads(pipeline_text(name, settings, topic, values, {}), str(path)))
     except PipelineError as error:
         _fail_with(error)
-    path.write_text(text, encoding="utf-8")
-    typer.echo(f"{path}: written from {len(values)} records. Look at it, then: moldau pipeline run {path} --once")
+    path.write_text(pipeline_text(name, settings, topic, values, variables), encoding="utf-8")
+    typer.echo(f"{path}: written from {counted(len(values), "record")}. Look at it, then: moldau pipeline run {path} --once")
+    if variables:
+        typer.echo(f"It takes secrets from the environment: set {', '.join(sorted(variables.values()))}")
 
 
 @app.command()

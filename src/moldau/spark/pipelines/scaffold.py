@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types as t
 
@@ -15,11 +15,13 @@ from moldau.spark.pipelines.json_text import infer_schema, without_nulls
 from moldau.spark.ranges import FetchSettings, RangeToRead
 
 _SAMPLE = 500
+_SECURITY = ("security.protocol", "sasl.", "ssl.")
+_SECRETS = ("sasl.jaas.config", "ssl.keystore.key", "ssl.key.pem")
 
 
-def sample(bootstrap: str, topic: str, kafka: dict[str, str] | None = None, count: int = _SAMPLE) -> list[bytes]:
+def sample(kafka: Mapping[str, str], topic: str, count: int = _SAMPLE) -> list[bytes]:
     """The newest values of a topic, a share of each partition; raises ClientError."""
-    settings = client_settings({"bootstrap.servers": bootstrap, **(kafka or {})})
+    settings = client_settings(kafka)
     found: list[bytes] = []
     with Cluster(settings, patience_s=5) as cluster:
         topics = cluster.topics([topic])
@@ -39,18 +41,38 @@ def sample(bootstrap: str, topic: str, kafka: dict[str, str] | None = None, coun
     return found
 
 
-def pipeline_text(name: str, bootstrap: str, topic: str, values: Sequence[bytes]) -> str:
-    """The file, as text."""
+def secret_variables(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Of settings that nobody writes into a file, the variables of the environment that have them."""
+    return {name: f"KAFKA_{name.upper().replace('.', '_')}" for name in _security(kafka) if _is_secret(name)}
+
+
+def _security(kafka: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in kafka.items() if name.startswith(_SECURITY)}
+
+
+def _is_secret(name: str) -> bool:
+    return name in _SECRETS or "password" in name or "secret" in name
+
+
+def pipeline_text(
+    name: str, kafka: Mapping[str, str], topic: str, values: Sequence[bytes], variables: Mapping[str, str]
+) -> str:
+    """The file, as text; settings that have a variable are taken from there."""
+    told = {
+        each: f"${{secret:env:{variables[each]}}}" if each in variables else json.dumps(value, ensure_ascii=False)
+        for each, value in sorted(_security(kafka).items())
+    }
     source = topic.replace(".", "_").replace("-", "_")
     source = source if source[:1].isalpha() else f"t_{source}"
     lines = [
         f"name: {name}",
         f"about: From topic {topic}.",
         "parameters:",
-        f"  bootstrap: ${{MOLDAU_BOOTSTRAP_SERVER:-{bootstrap}}}",
+        f"  bootstrap: ${{MOLDAU_BOOTSTRAP_SERVER:-{kafka['bootstrap.servers']}}}",
         "",
         "kafka:",
         "  bootstrap.servers: ${bootstrap}",
+        *(f"  {each}: {text}" for each, text in told.items()),
         "",
         "sources:",
         f"  {source}:",
