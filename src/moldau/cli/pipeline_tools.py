@@ -51,7 +51,9 @@ def init(
     except PipelineError as error:
         _fail_with(error)
     path.write_text(pipeline_text(name, settings, topic, values, variables), encoding="utf-8")
-    typer.echo(f"{path}: written from {counted(len(values), "record")}. Look at it, then: moldau pipeline run {path} --once")
+    typer.echo(
+        f"{path}: written from {counted(len(values), 'record')}. Look at it, then: moldau pipeline run {path} --once"
+    )
     if variables:
         typer.echo(f"It takes secrets from the environment: set {', '.join(sorted(variables.values()))}")
 

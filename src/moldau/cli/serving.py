@@ -230,6 +230,9 @@ async def _serve(
         return _fail(_without_number(error), 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
+    for key in config.keys_without_use:
+        told = "%s is set, but no listener speaks TLS: add one, for example listeners=SSL://:9093"
+        logging.getLogger("moldau").warning(told, key)
     announce(output, _introduction(node))
     for host, port in node.client_addresses:
         print(f"ready {host}:{port}", flush=True)

@@ -83,6 +83,14 @@ def test_the_file_that_comes_with_kafka_works_as_it_is() -> None:
     assert config.ignored == ("num.io.threads", "num.network.threads")
 
 
+def test_a_key_that_no_listener_uses_is_named() -> None:
+    key = ["ssl.keystore.type=PEM", "ssl.keystore.location=server.pem"]
+    plain = load_broker_config(standalone_settings("::1", 0, "d"), key)
+    assert plain.keys_without_use == ("ssl.keystore.location", "ssl.keystore.type")
+    tls = ["listeners=SSL://127.0.0.1:0", "security.inter.broker.protocol=SSL"]
+    assert load_broker_config(standalone_settings("::1", 0, "d"), [*key, *tls]).keys_without_use == ()
+
+
 def test_the_typed_view_gives_each_type() -> None:
     config = with_settings(super_users="User:a; User:b", max_connections_per_ip_overrides="::1:5,host:6")
     assert config.voters == (Voter(1, "127.0.0.1", 9093),)

@@ -148,6 +148,13 @@ class BrokerConfig:
         return frozenset(user.strip() for user in users if user.strip())
 
     @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """Settings of certificates that were set although no listener speaks TLS: somebody forgot one, or the other."""
+        if any(each.uses_tls for each in self.listeners):
+            return ()
+        return tuple(sorted(key for key in self.static if "ssl.keystore." in key and self.static[key]))
+
+    @property
     def ignored(self) -> tuple[str, ...]:
         """Keys that were set and have no effect here: worth a line in the log."""
         found = ((key, find_definition(key)) for key in self.static)
