@@ -4,12 +4,13 @@ Every figure is rows per second of a whole batch query, planning and task start 
 after one that does not count (JIT, imports). The connector is the newest on Maven (tests/interop/peers/spark).
 """
 
+import itertools
 import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
@@ -100,6 +101,12 @@ def make_topic(server: Server, topic: str) -> None:
         future.result(30)
 
 
+def delete_topic(server: Server, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, **QUIET})
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+
+
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
     jars = ",".join(map(str, connector_jars()))
@@ -126,43 +133,54 @@ def to_windowed_count(frame: DataFrame) -> None:
     counts.write.format("noop").mode("overwrite").save()
 
 
-def compare(name: str, data: Data, work: Callable[[str], None]) -> Row:
+Work = Callable[[str], AbstractContextManager[Callable[[], None]]]
+"""For a kind of connector what is to be measured; what surrounds it is not."""
+
+
+def compare(name: str, data: Data, work: Work) -> Row:
     """Rounds in turns, so that whatever else the machine does hits both."""
     times: dict[str, list[float]] = {OURS: [], THEIRS: []}
     for turn in range(ROUNDS + 1):
         for kind, taken in times.items():
-            started = time.perf_counter()
-            work(kind)
-            if turn:
-                taken.append(time.perf_counter() - started)
+            with work(kind) as measured:
+                started = time.perf_counter()
+                measured()
+                if turn:
+                    taken.append(time.perf_counter() - started)
     rates = {kind: data.count / statistics.median(taken) for kind, taken in times.items()}
     row = Row(f"{name}, {data.name}", rates[OURS], "rows/s", {PEER: rates[THEIRS]}, TARGET)
     print(f"  {row.name}: {rates[OURS]:,.0f} against {rates[THEIRS]:,.0f}", flush=True)
     return row
 
 
-def reading(
-    spark: SparkSession, server: Server, data: Data, work: Callable[[DataFrame], None]
-) -> Callable[[str], None]:
-    return lambda kind: work(source(spark, server, data, kind))
+def reading(spark: SparkSession, server: Server, data: Data, work: Callable[[DataFrame], None]) -> Work:
+    return lambda kind: nullcontext(lambda: work(source(spark, server, data, kind)))
 
 
-def copying(spark: SparkSession, server: Server, data: Data) -> Callable[[str], None]:
-    """From topic to topic, source and sink of the same kind."""
+def copying(spark: SparkSession, server: Server, data: Data) -> Work:
+    """From topic to topic, source and sink of the same kind.
 
-    def copy(kind: str) -> None:
+    Each round has a topic of its own, which is deleted after it: otherwise the system soon looks for memory for the
+    gigabytes that were written before, and that is what both would be measured by.
+    """
+    numbers = itertools.count()
+
+    @contextmanager
+    def copy(kind: str) -> Iterator[Callable[[], None]]:
+        topic = f"{data.topic}-{kind}-{next(numbers)}"
+        make_topic(server, topic)
         frame = source(spark, server, data, kind).select("key", "value", "partition")
         writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", server.bootstrap_servers)
-        writer.option("kafka.compression.type", data.codec).option("topic", f"{data.topic}-{kind}").save()
+        writer = writer.option("kafka.compression.type", data.codec).option("topic", topic)
+        yield writer.save
+        delete_topic(server, topic)
 
-    for kind in (OURS, THEIRS):
-        make_topic(server, f"{data.topic}-{kind}")
     return copy
 
 
 def rows() -> list[Row]:
     found: list[Row] = []
-    with moldau({"log.retention.bytes": str(1 << 31)}) as server, spark_session() as spark:
+    with moldau({"log.segment.delete.delay.ms": "0"}) as server, spark_session() as spark:
         for data in DATA:
             fill(server, data)
             found += [
@@ -170,4 +188,5 @@ def rows() -> list[Row]:
                 compare("source to windowed count", data, reading(spark, server, data, to_windowed_count)),
                 compare("topic to topic", data, copying(spark, server, data)),
             ]
+            delete_topic(server, data.topic)
     return found
