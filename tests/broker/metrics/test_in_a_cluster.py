@@ -15,6 +15,8 @@ from moldau.controller.image import NO_LEADER, RECOVERED, RECOVERING, ClusterIma
 from moldau.controller.persistent import PersistentMap
 from moldau.testing import Cluster, Topic
 from moldau.testing.settings import Settings
+from moldau.wire import messages as m
+from tests.broker.requests.handlers.wire_client import WireClient
 from tests.support.clients import wait_for
 from tests.support.exposition import read_prometheus
 
@@ -213,3 +215,32 @@ def test_a_lost_broker_is_seen_by_the_others(cluster: Cluster) -> None:
         "everybody back in sync",
     )
     assert sum(values(scrape(cluster), "kafka_server_replicamanager_isrexpands_total")) >= 1
+
+
+def test_a_topic_counts_on_when_some_of_it_moves_away(cluster: Cluster) -> None:
+    """A counter that falls is a restart for Prometheus: all the topic ever had would seem to have come just now."""
+    cluster.create_topics([Topic("leaving", 2, replicas=3)])
+    for index in range(2):
+        cluster.produce("leaving", [b"x" * 100] * 10, partition=index)
+    name = "kafka_server_brokertopicmetrics_bytesin_total"
+
+    def told() -> dict[int, float]:
+        return {number: sum(values({number: page}, name, topic="leaving")) for number, page in scrape(cluster).items()}
+
+    def image() -> PartitionImage:
+        found = next(iter(cluster.inner.nodes.values())).broker.image.partition("leaving", 0)
+        assert found is not None
+        return found
+
+    before, total = told(), sum(values(scrape(cluster), name, topic="leaving"))
+    first = image().leader
+    stays = next(number for number in (1, 2, 3) if number != first)
+    kind = m.AlterPartitionReassignmentsRequest
+    moved = kind.ReassignableTopic("leaving", [kind.ReassignablePartition(0, [stays])])
+    with WireClient(cluster.bootstrap_servers.split(",")[0]) as client:
+        assert client.ask(kind(topics=[moved])).error_code == 0
+    wait_for(lambda: image().replicas == (stays,), "the move")
+    wait_for(lambda: cluster.inner.nodes[first].broker.replicas.get("leaving", 0) is None, "nothing of it at the first")
+    after = told()
+    assert after == before
+    assert sum(after.values()) == total > 2000

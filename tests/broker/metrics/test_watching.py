@@ -21,7 +21,7 @@ from moldau.testing import Broker
 from moldau.testing.settings import Settings
 from tests.broker.quotas.test_enforcement import limit, produce
 from tests.broker.requests.handlers.wire_client import WireClient
-from tests.support.clients import create_topic, wait_for
+from tests.support.clients import admin, create_topic, wait_for
 from tests.support.exposition import read_openmetrics, read_prometheus
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -233,6 +233,37 @@ def _see_bounds(broker: Broker) -> None:
     assert sum(by_topic) == total
     groups = {dict(labels)["consumergroup"] for name, labels in samples if name == "kafka_consumergroup_members"}
     assert len(groups) == 2
+
+
+def test_what_topics_have_together_does_not_fall_when_they_go() -> None:
+    """Deleted, deleted and made again, or given series of their own: for Prometheus a fall is a restart."""
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+    limits: Settings = {"moldau.http.listener": "0", "moldau.metrics.topics.max": 1}
+    with Broker(limits, topics=["named", "a", "b"]) as broker:
+
+        def others() -> float:
+            return value(scrape(broker), name, topic="_other")
+
+        def delete(topic: str) -> None:
+            client = admin(broker.bootstrap_servers)
+            client.delete_topics([topic])[topic].result(20)
+            wait_for(lambda: broker.node.broker.replicas.get(topic, 0) is None, "it is gone")
+
+        for topic, count in (("named", 100), ("a", 20), ("b", 3)):
+            broker.produce(topic, [b"x"] * count)
+        assert value(scrape(broker), name, topic="named") == 100
+        assert others() == 23
+        delete("b")
+        assert others() == 23
+        broker.create_topics(["b"])
+        broker.produce("b", [b"x"])
+        assert others() == 24
+        delete("a")
+        broker.create_topics(["a"])
+        broker.produce("a", [b"x"] * 7)
+        assert others() == 31
+        delete("named")
+        assert others() == 31, "one of them is named now"
 
 
 def test_a_topic_keeps_its_place() -> None:

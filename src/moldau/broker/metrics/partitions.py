@@ -58,26 +58,55 @@ class NamedTopics:
         return self._names
 
 
-def collect_partitions(page: Page, broker: Needs, named: NamedTopics) -> Slices[None]:
+class OtherTopics:
+    """All topics without series of their own, as one that only grows: a topic that is deleted, moved away or named from
+    now on leaves here what it has counted. Taken out, the sum would fall, which is a restart for Prometheus."""
+
+    def __init__(self) -> None:
+        self._left = Traffic()
+        self._seen: dict[str, Traffic] = {}
+
+    def total(self, unnamed: dict[str, Traffic]) -> Traffic:
+        """Of those that are unnamed now, and of those that were at a scrape before."""
+        for topic, before in self._seen.items():
+            now = unnamed.get(topic)
+            if now is None or now.is_below(before):  # gone, or gone and back
+                self._left.add(before)
+        self._seen = unnamed
+        total = Traffic()
+        for each in (self._left, *unnamed.values()):
+            total.add(each)
+        return total
+
+    @property
+    def were_there(self) -> bool:
+        return bool(self._seen) or self._left != Traffic()
+
+
+def collect_partitions(page: Page, broker: Needs, named: NamedTopics, others: OtherTopics) -> Slices[None]:
     config = broker.config
     every = list(broker.replicas)
     names = named.choose(list(dict.fromkeys(each.topic for each in every)), config.get_int("moldau.metrics.topics.max"))
     room = config.get_int("moldau.metrics.partitions.max")
     counts = _Counts()
-    by_topic: dict[str, Traffic] = {}
+    by_topic = broker.replicas.departed.of_topics()
     total = Traffic()
-    total.add(broker.replicas.departed)
+    total.add(broker.replicas.departed.of_node)
     for at, partition in enumerate(every):
         if at % _PER_SLICE == _PER_SLICE - 1:
             yield
         total.add(partition)
-        by_topic.setdefault(partition.topic if partition.topic in names else OTHER, Traffic()).add(partition)
+        by_topic.setdefault(partition.topic, Traffic()).add(partition)
         counts.add(partition)
         if at < room:
             _partition(page, partition)
     for name, help_text, field in _TRAFFIC:
         page.counter(name, help_text, getattr(total, field))
-    for topic, traffic in by_topic.items():
+    told = {topic: by_topic[topic] for topic in by_topic if topic in names}
+    other = others.total({topic: by_topic[topic] for topic in by_topic if topic not in names})
+    if others.were_there:
+        told[OTHER] = other
+    for topic, traffic in told.items():
         for name, help_text, field in _TRAFFIC:
             page.counter(name, help_text, getattr(traffic, field), {"topic": topic})
     page.gauge(

@@ -23,7 +23,7 @@ from moldau.broker.metrics.cluster import (
 from moldau.broker.metrics.groups import collect_groups
 from moldau.broker.metrics.health import status, why_not_ready
 from moldau.broker.metrics.node import collect_logs, collect_quotas, collect_sockets, collect_waiting
-from moldau.broker.metrics.partitions import NamedTopics, collect_partitions, collect_topics
+from moldau.broker.metrics.partitions import NamedTopics, OtherTopics, collect_partitions, collect_topics
 from moldau.broker.metrics.requests import collect_requests
 from moldau.metrics import OPENMETRICS, PROMETHEUS, HttpAnswer, HttpEndpoint, Page
 from moldau.metrics.process import LoopDelay, collect_process
@@ -55,6 +55,7 @@ class Watching:
         self.elections = Elections()
         self.partition_elections = PartitionElections()
         self._named, self._named_in_cluster = NamedTopics(), NamedTopics()
+        self._others = OtherTopics()
         self._ages = AgesElsewhere()
         self._one_at_a_time = asyncio.Lock()
         self._scraping = 0
@@ -116,7 +117,7 @@ class Watching:
         if broker.controller.is_active:
             await broker.in_turns(collect_topics(page, broker, self._named_in_cluster))
         if broker.config.is_broker:
-            await broker.in_turns(collect_partitions(page, broker, self._named))
+            await broker.in_turns(collect_partitions(page, broker, self._named, self._others))
             await broker.in_turns(collect_transactions(page, broker))
             await collect_groups(page, broker, self._ages)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.config import BrokerConfig, topic_settings_for
 from moldau.broker.replicas.partition import Partition, ReplicaContext
-from moldau.broker.replicas.traffic import Traffic
+from moldau.broker.replicas.traffic import Departed
 from moldau.controller.delta import ImageDelta
 from moldau.controller.image import (
     MIGRATING_DIR,
@@ -108,7 +108,7 @@ class ReplicaManager:
         # Not made at the start, because they may lie in a dir that was away: by topic id and index.
         self._away: set[tuple[bytes, int]] = set()
         self._offline: set[tuple[bytes, int]] = set()  # told people of
-        self.departed = Traffic()  # of replicas that are gone
+        self.departed = Departed()
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -414,7 +414,7 @@ class ReplicaManager:
         must not be told of one that it is gone and of the next that it leads."""
         for partition in gone:
             partition.retire()
-            self.departed.add(partition)
+            self.departed.add(partition, is_last=not self._by_name.get(partition.topic))
             self._unremoved[partition.topic, partition.index] = partition
             if self._replication is not None:
                 self._replication.fetchers.forget(partition.key)

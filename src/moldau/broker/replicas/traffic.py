@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,3 +23,28 @@ class Traffic:
         self.records_in += partition.records_in
         self.replication_bytes_in += partition.replication_bytes_in
         self.replication_bytes_out += partition.replication_bytes_out
+
+    def is_below(self, other: Traffic) -> bool:
+        """Whether any of it is: the same topic cannot have sent less than before."""
+        return any(getattr(self, each) < getattr(other, each) for each in self.__slots__)
+
+
+class Departed:
+    """What passed through replicas that are gone: of the node for ever, of a topic as long as others of it are here.
+    A counter that falls is a restart for Prometheus: everything it counted would seem to have happened just now."""
+
+    def __init__(self) -> None:
+        self.of_node = Traffic()
+        self._of_topics: dict[str, Traffic] = {}
+
+    def of_topics(self) -> dict[str, Traffic]:
+        """As it is now: what departs while somebody adds up must not be counted twice."""
+        return {topic: replace(traffic) for topic, traffic in self._of_topics.items()}
+
+    def add(self, partition: Partition, *, is_last: bool) -> None:
+        """`is_last`: none of its topic is left here, and with them go the topic's numbers."""
+        self.of_node.add(partition)
+        if is_last:
+            self._of_topics.pop(partition.topic, None)
+        else:
+            self._of_topics.setdefault(partition.topic, Traffic()).add(partition)
