@@ -35,6 +35,7 @@ _DEFAULTS = {
     "log.retention.check.interval.ms": "86400000",
 }
 _START_SECONDS_MAX = 30
+_NOT_STARTED = "this broker is not started: use it as a context manager, or call start()"
 
 
 class AsyncBroker:
@@ -60,11 +61,20 @@ class AsyncBroker:
         self._secrets_dir: str | None = None
         self._temporary: str | None = None
         self._is_running = False
+        self._is_started = self._is_over = False
         self.faults = Faults()
-        self.node: Node
+        self._node: Node | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node itself; it belongs to the loop it was started on."""
+        if self._node is None:
+            raise RuntimeError(_NOT_STARTED)
+        return self._node
 
     @property
     def bootstrap_servers(self) -> str:
+        """Its address; that it had, once it is stopped."""
         host, port = self.node.client_addresses[0]
         return f"{host}:{port}"
 
@@ -78,6 +88,9 @@ class AsyncBroker:
         return self.node.config.log_dirs[0]
 
     async def start(self) -> Self:
+        if self._is_started:
+            raise RuntimeError("this broker was started before; make a new one")
+        self._is_started = True
         data_dir = self._data_dir
         if data_dir is None:
             data_dir = self._temporary = tempfile.mkdtemp(prefix="moldau-")
@@ -102,24 +115,31 @@ class AsyncBroker:
         config = load_broker_config(settings | self._settings)
         if self._secrets is not None and is_new:
             self._secrets.format(config, disk)
-        self.node = Node(config, disk=disk, wrap_network=self.faults.network)
-        await self.node.start()
-        self._is_running = True
+        node = Node(config, disk=disk, wrap_network=self.faults.network)
+        await node.start()
+        self._node, self._is_running = node, True
 
     async def restart(self, *, crash: bool = False) -> None:
         """On the same port with the same data: after an orderly stop, or after a crash that flushed nothing."""
-        port, data_dir = self.node.client_addresses[0][1], self.data_dir
-        self._is_running = False
-        await (self.node.abort() if crash else self.node.stop())
-        self._port = port
+        self._check_is_there()
+        self._port, data_dir = self.node.client_addresses[0][1], self.data_dir
+        if self._is_running:  # else a restart before this one failed
+            self._is_running = False
+            await (self.node.abort() if crash else self.node.stop())
         await self._start(data_dir)
+
+    def _check_is_there(self) -> None:
+        if self._is_over or self._node is None:
+            raise RuntimeError("this broker is stopped" if self._is_over else _NOT_STARTED)
 
     async def create_topics(self, topics: Topics) -> None:
         """As `topics=` does, now."""
+        self._check_is_there()
         await create_topics(self.node, as_topics(topics), replicas=1)
 
     async def stop(self) -> None:
         """Stopping twice is fine."""
+        self._is_over = self._is_started
         try:
             if self._is_running:
                 self._is_running = False
@@ -170,7 +190,7 @@ class Broker:
         there from the start: `{"orders": 3}` is partitions by name. `security` says how clients get in;
         `client_settings` is what they need."""
         self._inner = AsyncBroker(settings, data_dir=data_dir, port=port, topics=topics, security=security)
-        self._thread = LoopThread("moldau-broker")
+        self._thread = LoopThread("broker")
         self._is_running = False
 
     @property
@@ -197,8 +217,6 @@ class Broker:
         return self._inner.node
 
     def start(self) -> Self:
-        if self._thread.is_started:
-            raise RuntimeError("this broker was started before; make a new one")
         self._thread.start()
         try:
             self._thread.run(self._inner.start(), _START_SECONDS_MAX)
@@ -229,6 +247,7 @@ class Broker:
         """Send, and return (partition, offset) of each in order, once all are acknowledged."""
         from moldau.testing.records import produce
 
+        self._thread.check_is_running()
         return produce(
             self.client_settings(), topic, values, key=key, headers=headers, partition=partition, seconds=seconds
         )
@@ -238,6 +257,7 @@ class Broker:
         soon as there are so many. TimeoutError, with what came, if they do not."""
         from moldau.testing.records import read
 
+        self._thread.check_is_running()
         return read(self.client_settings(), topic, count, seconds=seconds)
 
     def stop(self) -> None:

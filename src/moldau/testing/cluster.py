@@ -41,6 +41,7 @@ _DEFAULTS = {
     "replica.lag.time.max.ms": "5000",
 }
 _START_SECONDS_MAX = 60
+_LOOK_SECONDS = 0.01
 
 
 class AsyncCluster:
@@ -56,7 +57,10 @@ class AsyncCluster:
     ) -> None:
         """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not;
         `topics` are there from the start, with three replicas if there are three nodes."""
+        if nodes < 1:
+            raise ValueError(f"nodes={nodes}: a cluster has at least one")
         self._count = nodes
+        self._is_started = self._is_over = False
         self._topics = as_topics(topics)
         self.faults: dict[int, Faults] = {}
         self._settings = as_texts(settings)
@@ -67,6 +71,9 @@ class AsyncCluster:
 
     @property
     def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, running or not; those they had, once it is stopped."""
+        if not self.settings:
+            self._check_is_started()
         return ",".join(self.address(number) for number in sorted(self.settings) if self._is_broker(number))
 
     def _is_broker(self, number: int) -> bool:
@@ -74,12 +81,17 @@ class AsyncCluster:
 
     def address(self, number: int) -> str:
         """Where clients reach this node, running or not."""
+        if number not in self.settings:
+            self._check_there_is(number)
         listener = self.settings[number]["listeners"].split(",")[0]
         return listener.partition("://")[2]
 
     async def start(self) -> Self:
         from moldau.broker.config.cluster import NodePorts, cluster_settings
 
+        if self._is_started:
+            raise RuntimeError("this cluster was started before; make a new one")
+        self._is_started = True
         if self._is_temporary:
             self.data_dir = tempfile.mkdtemp(prefix="moldau-")
         ports = free_ports(self._count * 2)
@@ -87,15 +99,29 @@ class AsyncCluster:
         for number, each in enumerate(cluster_settings("127.0.0.1", pairs, self.data_dir), start=1):
             self.settings[number] = each | _DEFAULTS | self._settings
         try:
-            await asyncio.gather(*(self.start_node(number) for number in self.settings))
+            await self._start_all()
             await self.create_topics(self._topics)
         except BaseException:
             await self.stop()
             raise
         return self
 
+    async def _start_all(self) -> None:
+        """Or none: whoever is on the way when one cannot start is given up before the others are stopped."""
+        starts = [asyncio.ensure_future(self.start_node(number)) for number in self.settings]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for each in starts:
+                each.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            raise
+
     async def add_broker(self, number: int, settings: Settings | None = None) -> None:
         """One more node, which is a broker only: the quorum stays what it is."""
+        self._check_is_started()
+        if number in self.settings:
+            raise ValueError(f"there is a node {number} already")
         (port,) = free_ports(1)
         first = next(iter(self.settings.values()))
         self.settings[number] = (
@@ -112,6 +138,9 @@ class AsyncCluster:
 
     async def create_topics(self, topics: Topics) -> None:
         """As `topics=` does, now."""
+        self._check_is_started()
+        if not self.nodes:
+            raise RuntimeError("no node of this cluster is running")
         await create_topics(next(iter(self.nodes.values())), as_topics(topics), replicas=min(3, self._count))
 
     async def start_node(self, number: int) -> None:
@@ -119,6 +148,9 @@ class AsyncCluster:
         from moldau.broker.node.node import Node
         from moldau.testing.throwaway_disk import FillableDisk, ThrowawayDisk
 
+        self._check_there_is(number)
+        if number in self.nodes:
+            raise ValueError(f"node {number} is running already")
         faults = self.faults.setdefault(number, Faults())
         disk = (ThrowawayDisk if self._is_temporary else FillableDisk)(faults)
         node = Node(load_broker_config(self.settings[number]), disk=disk, wrap_network=faults.network)
@@ -127,11 +159,29 @@ class AsyncCluster:
 
     async def stop_node(self, number: int) -> None:
         """In an orderly way: leaderships move first."""
-        await self.nodes.pop(number).stop()
+        await self._running(number).stop()
 
     async def crash(self, number: int) -> None:
         """Without telling anybody, and without flushing anything."""
-        await self.nodes.pop(number).abort()
+        await self._running(number).abort()
+
+    def _running(self, number: int) -> Node:
+        """Which is none of the running ones any more."""
+        self._check_there_is(number)
+        if number not in self.nodes:
+            raise ValueError(f"node {number} is not running: start_node({number}) starts it")
+        return self.nodes.pop(number)
+
+    def _check_there_is(self, number: int) -> None:
+        self._check_is_started()
+        if number not in self.settings:
+            raise ValueError(f"there is no node {number}; there are {', '.join(map(str, sorted(self.settings)))}")
+
+    def _check_is_started(self) -> None:
+        if not self._is_started:
+            raise RuntimeError("this cluster is not started: use it as a context manager, or call start()")
+        if self._is_over:
+            raise RuntimeError("this cluster is stopped")
 
     async def restart(self, number: int) -> None:
         await self.stop_node(number)
@@ -139,6 +189,8 @@ class AsyncCluster:
 
     async def cut(self, *numbers: int) -> None:
         """These nodes and all others no longer reach each other; clients reach both. The cut before is undone."""
+        for number in numbers:
+            self._check_there_is(number)
         ports = {number: self._ports(number) for number in self.settings}
         for number, node in self.nodes.items():
             others = [each for each in ports if (each in numbers) != (number in numbers)]
@@ -157,6 +209,7 @@ class AsyncCluster:
 
     async def stop(self) -> None:
         """All at once: in an orderly way if the data is kept, quickly otherwise."""
+        self._is_over = self._is_started
         nodes, self.nodes = list(self.nodes.values()), {}
         for faults in self.faults.values():
             faults.resume()
@@ -189,7 +242,7 @@ class Cluster:
         """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not;
         `topics` are there from the start, with three replicas if there are three nodes."""
         self.inner = AsyncCluster(nodes, settings, data_dir=data_dir, topics=topics)
-        self._thread = LoopThread("moldau-cluster")
+        self._thread = LoopThread("cluster")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -220,6 +273,7 @@ class Cluster:
         """Send, and return (partition, offset) of each in order, once all are acknowledged."""
         from moldau.testing.records import produce
 
+        self._thread.check_is_running()
         return produce(
             self.client_settings(), topic, values, key=key, headers=headers, partition=partition, seconds=seconds
         )
@@ -228,6 +282,7 @@ class Cluster:
         """See `Broker.read`."""
         from moldau.testing.records import read
 
+        self._thread.check_is_running()
         return read(self.client_settings(), topic, count, seconds=seconds)
 
     def cut(self, *numbers: int) -> None:
@@ -269,10 +324,19 @@ class Cluster:
     def restart(self, number: int) -> None:
         self.run(self.inner.restart(number))
 
-    def controller_id(self) -> int | None:
-        return self.inner.controller_id()
+    def controller_id(self) -> int:
+        """The active controller; the next one, if it is being elected. TimeoutError if there is none for long."""
+        return self.run(self._wait_for_controller())
+
+    async def _wait_for_controller(self) -> int:
+        while (number := self.inner.controller_id()) is None:  # noqa: ASYNC110 - nodes tell nobody who is not one
+            await asyncio.sleep(_LOOK_SECONDS)
+        return number
 
     def stop(self) -> None:
+        """Stopping twice is fine."""
+        if not self._thread.is_running:
+            return
         try:
             self.run(self.inner.stop())
         finally:

@@ -40,6 +40,8 @@ class _Rule:
     __slots__ = ("after", "api_key", "code", "kind", "left", "seconds")
 
     def __init__(self, kind: str, api_key: int | None, times: int | None) -> None:
+        if times is not None and times < 1:
+            raise ValueError(f"times={times}: at least 1, or None for all requests from now on")
         self.kind = kind
         self.api_key = api_key
         self.left = _FOR_EVER if times is None else times
@@ -73,6 +75,8 @@ class Faults:
 
     def delay(self, api: str | None = None, *, seconds: float, times: int | None = None) -> None:
         """Carry it out that much later. Nothing of the same connection overtakes it."""
+        if seconds < 0:
+            raise ValueError(f"seconds={seconds}: nothing is carried out before it is asked for")
         rule = _Rule("delay", _key(api), times)
         rule.seconds = seconds
         self._rules.append(rule)
@@ -391,9 +395,10 @@ def _key(api: str | None) -> int | None:
 def _code(error: str | ErrorCode) -> ErrorCode:
     from moldau.wire import ErrorCode
 
-    if isinstance(error, ErrorCode):
-        return error
     try:
-        return ErrorCode[error.upper()]
+        code = error if isinstance(error, ErrorCode) else ErrorCode[error.upper()]
     except KeyError:
         raise ValueError(f"there is no error {error!r}; Kafka's names are like NOT_LEADER_OR_FOLLOWER") from None
+    if code == ErrorCode.NONE:
+        raise ValueError("NONE is no error; to have an answer lost, say disconnect(…, after=True)")
+    return code

@@ -21,12 +21,26 @@ if TYPE_CHECKING:
     from moldau.testing import Broker, Cluster
 
 _NAME_MAX = 100
+_BY_MARKER = {"moldau_broker", "moldau_cluster"}
+_WITHOUT_MARKER = {"moldau_shared_broker", "moldau_topic", "moldau_broker_factory"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "moldau(settings=None, topics=None, nodes=3): how the broker or cluster of this test is made"
+        "markers",
+        "moldau(settings=None, topics=None, nodes=3, security=None): how the broker or cluster of this test is made",
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A marker that has no effect is a mistake. (On a class or module it may be meant for other tests.)"""
+    if any(each.name == "moldau" for each in item.own_markers):
+        used = set(getattr(item, "fixturenames", ()))
+        if used & _WITHOUT_MARKER and not used & _BY_MARKER:
+            raise pytest.UsageError(
+                "@pytest.mark.moldau says how moldau_broker and moldau_cluster are made, and this test uses neither: "
+                "moldau_shared_broker is made once for all, moldau_broker_factory(…) takes what it should be made of"
+            )
 
 
 def _wanted(request: pytest.FixtureRequest, *known: str) -> dict[str, Any]:
@@ -90,5 +104,9 @@ def moldau_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A fresh cluster for this test, of three nodes unless the marker says `nodes=`."""
     from moldau.testing import Cluster
 
+    if _wanted(request, "security"):
+        raise pytest.UsageError(
+            "security= is for moldau_broker; say with settings= how a cluster's listeners are secured"
+        )
     with Cluster(**_wanted(request, "settings", "topics", "nodes")) as cluster:
         yield cluster

@@ -39,6 +39,8 @@ def produce(
     """Send, and return (partition, offset) of each in order, once all are acknowledged."""
     from confluent_kafka import KafkaException, Producer
 
+    if isinstance(values, str | bytes):
+        raise TypeError(f"values={values!r}: give a list of values, as in [{values!r}]")
     producer = Producer({"message.timeout.ms": int(seconds * 1000), "linger.ms": 0, **settings})
     places: dict[int, tuple[int, int]] = {}
     errors: list[Any] = []

@@ -33,8 +33,22 @@ def as_topics(topics: Topics | None) -> list[Topic]:
     if isinstance(topics, str):
         raise TypeError(f"topics={topics!r}: give a list of names, or partitions by name, as in {{{topics!r}: 3}}")
     if isinstance(topics, Mapping):
-        return [Topic(name, partitions) for name, partitions in topics.items()]
-    return [each if isinstance(each, Topic) else Topic(each) for each in topics]
+        return [Topic(name, _counted(name, partitions)) for name, partitions in topics.items()]
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics={topics!r}: give a list of names")
+    return [each if isinstance(each, Topic) else Topic(_named(each)) for each in topics]
+
+
+def _counted(name: str, partitions: object) -> int:
+    if not isinstance(partitions, int):
+        raise TypeError(f"topics={{{name!r}: {partitions!r}}}: give its number of partitions, or a list with Topic(…)")
+    return partitions
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"topics=[{name!r}]: give names, or Topic(name, partitions)")
+    return name
 
 
 async def create_topics(node: Node, topics: list[Topic], replicas: int) -> None:
