@@ -13,7 +13,9 @@ Invariants
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from moldau.security.principal import Principal
 
@@ -23,20 +25,40 @@ BURST = 1_000.0
 _VALUE_MAX = 256
 
 
+@dataclass(slots=True)
+class Logins:
+    """Of one listener, since the start: what is told is all there was, however little of it was written."""
+
+    succeeded: int = 0
+    again: int = 0
+    """Of sessions that had to prove it once more (`connections.max.reauth.ms`)."""
+    failed: int = 0
+
+
 class Audit:
     """Belongs to the event loop. `now_ms` is the monotonic clock."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
+        self.logins: defaultdict[str, Logins] = defaultdict(Logins)
+        """By listener."""
         self._buckets: dict[str, _Bucket] = {}
 
-    def authenticated(self, principal: Principal, *, address: str, listener: str, mechanism: str) -> None:
+    def authenticated(
+        self, principal: Principal, *, address: str, listener: str, mechanism: str, is_again: bool = False
+    ) -> None:
         """Somebody proved who it is."""
+        logins = self.logins[listener]
+        if is_again:
+            logins.again += 1
+        else:
+            logins.succeeded += 1
         if _log.isEnabledFor(logging.INFO):
             self._write("authentication", "ok", str(principal), address, listener=listener, mechanism=mechanism)
 
     def authentication_failed(self, user: str, *, address: str, listener: str, mechanism: str, reason: str) -> None:
         """Somebody did not. `user` is what it claimed to be."""
+        self.logins[listener].failed += 1
         if _log.isEnabledFor(logging.WARNING):
             who = f"User:{user}" if user else ""
             self._write("authentication", "failed", who, address, listener=listener, mechanism=mechanism, reason=reason)

@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from moldau.broker.config import InvalidConfig
 from moldau.broker.config.http import http_address
 from moldau.broker.metrics.partitions import NamedTopics
 from moldau.broker.request_times import SAMPLED_MASK
-from moldau.testing import Broker
+from moldau.testing import Broker, Security
 from moldau.testing.settings import Settings
 from tests.broker.quotas.test_enforcement import limit, produce
 from tests.broker.requests.handlers.wire_client import WireClient
@@ -329,3 +330,20 @@ def test_where_it_listens() -> None:
 
 def test_nothing_listens_unless_asked_to(moldau_shared_broker: Broker) -> None:
     assert moldau_shared_broker.node.http_address is None
+
+
+def test_who_logged_in_and_who_did_not() -> None:
+    """Also by SASL without TLS: somebody who guesses passwords is seen by the counter Kafka has for it."""
+    prefix = "kafka_server_socketservermetrics"
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", users={"alice": "secret"})
+    with Broker({"moldau.http.listener": "0"}, security=security) as broker:
+        labels = {"listener": "SASL_PLAINTEXT"}
+        before = value(scrape(broker), f"{prefix}_successful_authentication_total", **labels)
+        assert value(scrape(broker), f"{prefix}_failed_authentication_total", **labels) == 0
+        assert AdminClient(broker.client_settings("alice")).list_topics(timeout=20).brokers
+        assert value(scrape(broker), f"{prefix}_successful_authentication_total", **labels) > before
+        stranger = AdminClient(broker.client_settings("alice") | {"sasl.password": "guessed", "log_level": 0})
+        with pytest.raises(KafkaException):
+            stranger.list_topics(timeout=2)
+        assert value(scrape(broker), f"{prefix}_failed_authentication_total", **labels) >= 1
+        assert value(scrape(broker), f"{prefix}_successful_reauthentication_total", **labels) == 0

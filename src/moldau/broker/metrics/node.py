@@ -9,9 +9,9 @@ from moldau.metrics import Page
 from moldau.net.listener import Listener as SocketListener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
-    from moldau.broker.parts import HasLogs, HasLoop, HasPurgatories, HasQuotas
+    from moldau.broker.parts import HasAudit, HasLogs, HasLoop, HasPurgatories, HasQuotas
     from moldau.broker.replicas.parts import HasFetchSessions
     from moldau.log.dirs.log_manager import LogManager
     from moldau.seams.network import Listener
@@ -27,8 +27,6 @@ _SOCKETS = (
     ("outgoing_byte_total", "Bytes sent.", "bytes_out"),
     ("request_total", "Requests received.", "frames_in"),
     ("response_total", "Answers sent.", "frames_out"),
-    ("successful_authentication_total", "TLS handshakes that succeeded.", "tls_handshakes"),
-    ("failed_authentication_total", "TLS handshakes that failed.", "tls_failures"),
 )
 _TROUBLES = (
     ("rejected", "connections_rejected"),
@@ -41,7 +39,8 @@ _TROUBLES = (
 )
 
 
-def collect_sockets(page: Page, listeners: Iterable[Listener]) -> None:
+def collect_sockets(page: Page, broker: HasAudit, listeners: Iterable[Listener], sasl: Container[str]) -> None:
+    """`sasl`: names of the listeners whose clients log in."""
     for listener in listeners:
         if not isinstance(listener, SocketListener):
             continue  # a simulated one
@@ -51,6 +50,15 @@ def collect_sockets(page: Page, listeners: Iterable[Listener]) -> None:
         page.gauge(f"{prefix}_connection_count", "Open connections.", counters.connections_open, labels)
         for name, help_text, field in _SOCKETS:
             page.counter(f"{prefix}_{name}", help_text, getattr(counters, field), labels)
+        logins = broker.audit.logins[listener.name]
+        succeeded = logins.succeeded if listener.name in sasl else counters.tls_handshakes
+        for outcome, help_text, value in (
+            ("successful", "Clients that proved who they are: by SASL or, without it, TLS.", succeeded),
+            ("failed", "Clients that did not, and TLS handshakes that failed.", logins.failed + counters.tls_failures),
+        ):
+            page.counter(f"{prefix}_{outcome}_authentication_total", help_text, value, labels)
+        again = "Sessions that proved it once more (connections.max.reauth.ms)."
+        page.counter(f"{prefix}_successful_reauthentication_total", again, logins.again, labels)
         for reason, field in _TROUBLES:
             page.counter(
                 "moldau_connection_troubles_total",

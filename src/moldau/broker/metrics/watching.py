@@ -108,7 +108,8 @@ class Watching:
         )
         for kind, dispatcher in self._dispatchers.items():
             collect_requests(page, kind, dispatcher.times)
-        collect_sockets(page, self._listeners.values())
+        sasl = {each.listener for each in broker.config.listeners if each.uses_sasl}
+        collect_sockets(page, broker, self._listeners.values(), sasl)
         collect_waiting(page, broker)
         collect_quotas(page, broker)
         await collect_logs(page, broker)

@@ -167,7 +167,11 @@ def logged_in(broker: Needs, connection: Connection) -> None:
     connection.trust()
     session.principal = sasl.principal
     broker.audit.authenticated(
-        sasl.principal, address=session.client_address, listener=session.listener_name, mechanism=sasl.mechanism
+        sasl.principal,
+        address=session.client_address,
+        listener=session.listener_name,
+        mechanism=sasl.mechanism,
+        is_again=sasl.is_again,
     )
 
 
