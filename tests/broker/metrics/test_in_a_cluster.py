@@ -244,3 +244,20 @@ def test_a_topic_counts_on_when_some_of_it_moves_away(cluster: Cluster) -> None:
     after = told()
     assert after == before
     assert sum(after.values()) == total > 2000
+
+
+def test_a_node_that_does_not_vote_says_so_and_all_tell_of_their_metadata() -> None:
+    with Cluster(1, {"moldau.http.listener": "0"}) as small:
+        small.run(small.inner.add_broker(2))
+        pages = scrape(small)
+        states = {
+            number: [labels["state"] for name, labels, _ in page if name == "kafka_server_raftmetrics_current_state"]
+            for number, page in pages.items()
+        }
+        assert states == {1: ["leader"], 2: ["observer"]}
+        # Each has seen one begin, the leader itself as well.
+        assert values(pages, "moldau_quorum_elections_total") == [1, 1]
+        for name in ("kafka_log_log_size", "kafka_log_log_numlogsegments", "kafka_log_log_logendoffset"):
+            told = values(pages, name, topic="__cluster_metadata", partition="0")
+            assert len(told) == 2
+            assert min(told) >= 1

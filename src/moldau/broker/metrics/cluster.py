@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
+from moldau.broker.metrics.partitions import tell_log
 from moldau.broker.quorum.description import describe
 from moldau.controller.image import NO_LEADER, RECOVERING
+from moldau.controller.names import CLUSTER_METADATA_TOPIC
 from moldau.metrics import Page
 from moldau.transactions.metadata import TransactionState
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _PER_SLICE = 200
 _RAFT = "kafka_server_raftmetrics"
+_WAITS = ("follower", "unattached")  # what Kafka calls an observer, of nodes that do not vote
 _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -77,8 +80,12 @@ def collect_quorum(page: Page, broker: Needs, elections: Elections) -> None:
         ("number_of_voters", "How many nodes vote.", len(quorum.voters.voters)),
     ):
         page.gauge(f"{_RAFT}_{name}", help_text, value)
-    state = type(quorum.raft.role).__name__.lower()
+    raft = quorum.raft
+    state = type(raft.role).__name__.lower()
+    if not raft.is_voter and state in _WAITS:
+        state = "observer"
     page.gauge(f"{_RAFT}_current_state", "This node's role in it.", 1, {"state": state})
+    tell_log(page, quorum.files.log, {"topic": CLUSTER_METADATA_TOPIC, "partition": 0})
     page.counter("moldau_quorum_elections_total", "Leaders this node has seen begin an epoch.", elections.count)
     page.gauge(
         "kafka_server_brokermetadatametrics_last_applied_record_offset",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from moldau.broker.parts import HasConfig, HasIdentity, HasImage, HasLogs
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.parts import HasReplicas
+    from moldau.log.partition_log import PartitionLog
+    from moldau.metrics.text import Labels
     from moldau.timers.turns import Slices
 
     class Needs(HasConfig, HasIdentity, HasImage, HasLogs, HasReplicas, Protocol):
@@ -154,13 +156,17 @@ class _Counts:
             page.gauge(f"kafka_server_replicamanager_{name}", help_text, value)
 
 
-def _partition(page: Page, partition: Partition) -> None:
-    log, image = partition.log, partition.image
-    labels = {"topic": partition.topic, "partition": partition.index}
+def tell_log(page: Page, log: PartitionLog, labels: Labels) -> None:
     page.gauge("kafka_log_log_size", "Bytes of the log, on each replica.", log.size_bytes, labels)
     page.gauge("kafka_log_log_numlogsegments", "Its segments.", len(log.segments), labels)
     page.gauge("kafka_log_log_logstartoffset", "Its first offset.", log.log_start_offset, labels)
     page.gauge("kafka_log_log_logendoffset", "The offset the next record gets.", log.log_end_offset, labels)
+
+
+def _partition(page: Page, partition: Partition) -> None:
+    log, image = partition.log, partition.image
+    labels = {"topic": partition.topic, "partition": partition.index}
+    tell_log(page, log, labels)
     if not partition.is_leader:
         return
     for name, help_text, value in (

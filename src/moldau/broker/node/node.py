@@ -181,6 +181,7 @@ class Node:
             broker.controller.on_leader_change(config.node_id, metadata.epoch)
         if self._watching is not None:
             self._watching.watch(broker, self._dispatchers, self._listeners)
+            self._watching.elections.on_leader_change(metadata.leader_id, metadata.epoch)
             metadata.on_leader_change.append(self._watching.elections.on_leader_change)
         self._enter("catching up with the quorum")
         metadata.start()
