@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.node.log_output import RateLimit
 from moldau.broker.request_times import SAMPLED_MASK, RequestTimes
 from moldau.seams.network import Payload
 from moldau.wire import ErrorCode
@@ -98,9 +99,23 @@ def test_slow_requests_are_told_of_but_not_waiting_for_others(
     clock.now_ms += 1_500
     with caplog.at_level(logging.WARNING):
         call.slot.complete([])
-    said = "Produce v9 from 'me' was slow: 1500 ms, of which 1500 ms were spent waiting"
+    said = "Produce was slow: 1500 ms, of which 1500 ms were spent waiting: Produce v9 from 'me'"
     assert [each.getMessage() for each in caplog.records] == ([said] if is_told else [])
     assert times.slow == int(is_told)
+
+
+def test_slow_requests_of_one_api_do_not_hide_those_of_another(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines are limited by their texts, before anything is filled in."""
+    limit = RateLimit(said_max=2, now=lambda: 0.0)
+    with caplog.at_level(logging.WARNING):
+        for api in ("Produce", "Produce", "Produce", "Metadata"):
+            times, call = RequestTimes(api, clock, is_sampled=False), Request()
+            times.slow_ms = 1_000
+            times.waits(call, clock.now_ms)
+            clock.now_ms += 1_500
+            call.slot.complete([])
+    said = [each.getMessage().split()[0] for each in caplog.records if limit.filter(each)]
+    assert said == ["Produce", "Produce", "Metadata"]
 
 
 def test_errors_are_found_wherever_an_answer_has_them(clock: Clock) -> None:

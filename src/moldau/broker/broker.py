@@ -127,7 +127,7 @@ class Broker:
             call.connection.close("the broker stops")
             raise
         except Exception as error:
-            _log.error("%r failed", call, exc_info=error)
+            _log.error(f"{call.api.name} failed: %r", call, exc_info=error)  # one API must not hide another
             call.connection.close("a request failed")
         finally:
             call.connection.hold_memory(-kept_bytes)

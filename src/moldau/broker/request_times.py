@@ -124,15 +124,14 @@ class RequestTimes:
         self.total.observe(total_ms / 1000, weight)
         self.local_seconds += local_ms * weight / 1000
         self.remote_seconds += (total_ms - local_ms) * weight / 1000
+        # The API stands in the texts: lines are limited by their texts, and one API must not hide the others.
         if _log.isEnabledFor(logging.DEBUG):
-            # The API stands in the text itself: lines are limited by their texts, and one API must not hide the others.
             text = f"{self.name} took %.1f ms, %.1f of them waiting: %r"
             _log.debug(text, total_ms, total_ms - local_ms, call)
         if self.slow_ms and (total_ms if self._is_judged_whole else local_ms) > self.slow_ms:
             self.slow += 1
-            _log.warning(
-                "%r was slow: %.0f ms, of which %.0f ms were spent waiting", call, total_ms, total_ms - local_ms
-            )
+            text = f"{self.name} was slow: %.0f ms, of which %.0f ms were spent waiting: %r"
+            _log.warning(text, total_ms, total_ms - local_ms, call)
 
     def failed(self, code: int) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1

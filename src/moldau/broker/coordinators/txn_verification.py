@@ -248,7 +248,7 @@ def verify_produce(
         try:
             then(request, by_key, kept_bytes)
         except Exception:  # nobody above us would answer, and the connection's next request would wait for ever
-            _log.exception("%r failed", call)
+            _log.exception(f"{call.api.name} failed: %r", call)
             call.slot.close("the request failed")
         finally:
             call.connection.hold_memory(-kept_bytes)

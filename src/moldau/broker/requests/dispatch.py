@@ -254,7 +254,7 @@ class Dispatcher:
         if isinstance(error, TooManyRecords):
             code, message = ErrorCode.POLICY_VIOLATION, str(error)
         elif not isinstance(error, NotController):
-            _log.error("%r failed", call, exc_info=error)
+            _log.error(f"{call.api.name} failed: %r", call, exc_info=error)  # one API must not hide another
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
             refused = refusal_of(request, call, code, message)

@@ -43,3 +43,16 @@ def test_the_connection_ends_where_there_is_none(
     monkeypatch.setattr(served_on("broker")[METADATA], "handle", handle)
     with pytest.raises(ConnectionError):
         client.ask(m.MetadataRequest(), 12)
+
+
+def test_the_log_names_the_api_where_lines_are_told_apart(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines are limited by their texts, before anything is filled in: an API that fails again and again must not hide
+    one that fails once."""
+    with monkeypatch.context() as patched:
+        patched.setattr(served_on("broker")[LIST_GROUPS], "handle", at_once)
+        client.ask(m.ListGroupsRequest())
+    (record,) = (each for each in caplog.records if "failed" in each.getMessage())
+    assert str(record.msg).startswith("ListGroups failed")
+    assert "wire-client" in record.getMessage()
