@@ -85,9 +85,11 @@ class AsyncBroker:
 
     @property
     def data_dir(self) -> str:
+        """Where its data is."""
         return self.node.config.log_dirs[0]
 
     async def start(self) -> Self:
+        """Return when clients may connect, and `topics` are there. A broker is started once."""
         if self._is_started:
             raise RuntimeError("this broker was started before; make a new one")
         self._is_started = True
@@ -195,6 +197,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """Its address, for clients; that it had, once it is stopped."""
         return self._inner.bootstrap_servers
 
     def client_settings(self, user: str | None = None) -> dict[str, Any]:
@@ -204,6 +207,7 @@ class Broker:
 
     @property
     def data_dir(self) -> str:
+        """Where its data is."""
         return self._inner.data_dir
 
     @property
@@ -217,6 +221,7 @@ class Broker:
         return self._inner.node
 
     def start(self) -> Self:
+        """Return when clients may connect, and `topics` are there. A broker is started once."""
         self._thread.start()
         try:
             self._thread.run(self._inner.start(), _START_SECONDS_MAX)

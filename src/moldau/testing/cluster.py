@@ -87,6 +87,7 @@ class AsyncCluster:
         return listener.partition("://")[2]
 
     async def start(self) -> Self:
+        """Return when all nodes serve clients, and `topics` are there. A cluster is started once."""
         from moldau.broker.config.cluster import NodePorts, cluster_settings
 
         if self._is_started:
@@ -144,6 +145,7 @@ class AsyncCluster:
         await create_topics(next(iter(self.nodes.values())), as_topics(topics), replicas=min(3, self._count))
 
     async def start_node(self, number: int) -> None:
+        """Start one again that was stopped or has crashed, on what it left behind."""
         from moldau.broker.config import load_broker_config
         from moldau.broker.node.node import Node
         from moldau.testing.throwaway_disk import FillableDisk, ThrowawayDisk
@@ -184,6 +186,7 @@ class AsyncCluster:
             raise RuntimeError("this cluster is stopped")
 
     async def restart(self, number: int) -> None:
+        """Stop a node in an orderly way, and start it again."""
         await self.stop_node(number)
         await self.start_node(number)
 
@@ -246,6 +249,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, for clients."""
         return self.inner.bootstrap_servers
 
     def client_settings(self) -> dict[str, Any]:
@@ -258,6 +262,7 @@ class Cluster:
         return self.inner.faults
 
     def create_topics(self, topics: Topics) -> None:
+        """As `topics=` does, now."""
         self.run(self.inner.create_topics(topics))
 
     def produce(
@@ -294,9 +299,11 @@ class Cluster:
         self.run(self.inner.heal())
 
     def address(self, number: int) -> str:
+        """Where clients reach this node, running or not."""
         return self.inner.address(number)
 
     def start(self) -> Self:
+        """Return when all nodes serve clients, and `topics` are there. A cluster is started once."""
         self._thread.start()
         try:
             self.run(self.inner.start())
@@ -310,18 +317,23 @@ class Cluster:
         return self._thread.run(work, timeout)
 
     def start_node(self, number: int) -> None:
+        """Start one again that was stopped or has crashed, on what it left behind."""
         self.run(self.inner.start_node(number))
 
     def add_broker(self, number: int, settings: Settings | None = None) -> None:
+        """One more node, which is a broker only: the quorum stays what it is."""
         self.run(self.inner.add_broker(number, settings))
 
     def stop_node(self, number: int) -> None:
+        """In an orderly way: leaderships move first."""
         self.run(self.inner.stop_node(number))
 
     def crash(self, number: int) -> None:
+        """Without telling anybody, and without flushing anything."""
         self.run(self.inner.crash(number))
 
     def restart(self, number: int) -> None:
+        """Stop a node in an orderly way, and start it again."""
         self.run(self.inner.restart(number))
 
     def controller_id(self) -> int:

@@ -92,12 +92,14 @@ class Faults:
         self.is_paused = True
 
     def resume(self) -> None:
+        """Go on: everybody who waited is answered, in order."""
         self.is_paused = False
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver_held)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
+        """Frozen inside of the `with` block."""
         self.pause()
         try:
             yield
@@ -110,6 +112,7 @@ class Faults:
         self.is_disk_full = True
 
     def free_disk(self) -> None:
+        """There is space again. What failed meanwhile stays failed until the broker is restarted."""
         self.is_disk_full = False
 
     def clear(self) -> None:
@@ -132,6 +135,7 @@ class Faults:
         await network.drop(ports)
 
     def disk_error(self, path: str) -> OSError:
+        """What a write is told on a full disk."""
         self._count("disk full")
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 

@@ -40,10 +40,12 @@ class Security:
 
     @property
     def uses_tls(self) -> bool:
+        """Whether clients talk TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def uses_sasl(self) -> bool:
+        """Whether they log in with a name and a password."""
         return self.protocol.startswith("SASL")
 
 

@@ -244,6 +244,7 @@ class App:
 
     @property
     def producer(self) -> Producer:
+        """What sends for this app, in its form and with its settings. SetupError while the app is not running."""
         if self._producer is None:
             raise SetupError("the app sends only while it runs; use moldau.toolkit.Producer outside of it")
         return self._producer
@@ -296,6 +297,7 @@ class App:
 
     @property
     def delays(self) -> Delays:
+        """Sends what is due later."""
         if self._delays is None:
             self._delays = Delays(
                 self.producer,
@@ -436,13 +438,16 @@ class App:
 
     @property
     def failure(self) -> BaseException | None:
+        """Why the app ended by itself; None: it has not."""
         return self._failure
 
     def ask_to_stop(self) -> None:
+        """End soon: what is being handled is finished, nothing else is begun. From its own event loop."""
         if self._stopping is not None:
             self._stopping.set()
 
     async def until_stopping(self) -> None:
+        """Return when the app was asked to stop."""
         assert self._stopping is not None
         await self._stopping.wait()
 

@@ -46,14 +46,17 @@ class Message:
 
     @property
     def topic(self) -> str:
+        """Where it was read: for a retry, the retry topic."""
         return str(self.raw.topic())
 
     @property
     def partition(self) -> int:
+        """The partition of that topic."""
         return self.entry.part.where[1]
 
     @property
     def offset(self) -> int:
+        """Its place in that partition."""
         return self.entry.offset
 
     @property
@@ -68,15 +71,18 @@ class Message:
 
     @property
     def key(self) -> bytes | None:
+        """The key, as it was sent."""
         return self.entry.key
 
     @property
     def raw_value(self) -> bytes | None:
+        """The value, as it was sent; None: a tombstone."""
         found: bytes | None = self.raw.value()
         return found
 
     @property
     def headers(self) -> list[letters.Header]:
+        """Names and values, in the order in which they were sent."""
         if self._headers is None:
             self._headers = headers_of(self.raw)
         return self._headers
@@ -87,6 +93,7 @@ class Message:
 
     @property
     def timestamp_ms(self) -> int:
+        """When it was made, or appended, as its topic has it."""
         return int(self.raw.timestamp()[1])
 
     @property
@@ -109,11 +116,14 @@ class Message:
         return found.decode(errors="replace") if found is not None else self.origin.id
 
     def done(self, *, earlier: bool = False) -> None:
+        """It is handled, for handlers with `commit="manual"`; with `earlier`, so is all of its partition before it. The
+        offset is committed with the next ones."""
         if self._done is None:
             raise RuntimeError('done() is for handlers with commit="manual"; others are finished when they return')
         self._done(self.entry, earlier)
 
     async def commit(self, *, earlier: bool = False) -> None:
+        """As `done`, and return when the offset is committed."""
         if self._commit is None:
             raise RuntimeError('commit() is for handlers with commit="manual"; others are committed by themselves')
         await self._commit(self.entry, earlier)

@@ -47,6 +47,7 @@ class Retry:
 
     @property
     def later_ms(self) -> tuple[int, ...]:
+        """The same in milliseconds."""
         return tuple(milliseconds(delay) for delay in self.later)
 
 
@@ -64,6 +65,7 @@ class Batch:
 
     @property
     def within_ms(self) -> int:
+        """The same in milliseconds."""
         return milliseconds(self.within)
 
 

@@ -124,14 +124,17 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
+        """Whether its fate is known."""
         return self._receipt is not None or self._error is not None
 
     @property
     def error(self) -> SendFailed | None:
+        """Why it was not sent; None: it was, or is not yet."""
         return self._error
 
     @property
     def receipt(self) -> Receipt | None:
+        """Where it is; None: nowhere yet, or for good."""
         return self._receipt
 
     def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
@@ -172,6 +175,7 @@ class Delivery:
         return self._receipt
 
     def complete(self, receipt: Receipt | None, error: SendFailed | None) -> bool:
+        """Its fate, for whoever sends in the place of a producer: in tests, say. False if it was known before."""
         with self.lock:
             if self.is_done:
                 return False
@@ -301,6 +305,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Record:
+        """The record that `send` would send, in bytes."""
         more: list[Header] = []
         if isinstance(headers, Mapping):
             more += [(name, data.encode() if isinstance(data, str) else data) for name, data in headers.items()]

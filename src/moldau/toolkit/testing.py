@@ -85,6 +85,7 @@ class TestApp:
 
     @property
     def bootstrap_servers(self) -> str:
+        """Where the broker of this test listens."""
         return self.app.bootstrap_servers
 
     async def __aenter__(self) -> Self:
@@ -208,11 +209,13 @@ class TestApp:
         return await self.records(letters.dead_letter_topic(topic))
 
     async def assert_sent(self, topic: str, *values: Any) -> None:
+        """AssertionError unless the topic has these values, in this order, and no others."""
         found = await self.sent(topic)
         if found != list(values):
             raise AssertionError(f"{topic} has {found}, and not {list(values)}")
 
     async def assert_retried(self, topic: str, count: int) -> None:
+        """AssertionError unless so many records of the topic went into its retry topics."""
         found = await self.retried(topic)
         if len(found) != count:
             raise AssertionError(f"{len(found)} records of {topic} were retried, and not {count}: {found}")

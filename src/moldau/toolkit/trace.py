@@ -135,6 +135,7 @@ class OpenTelemetry:
         self._propagate = propagate
 
     def on_send(self, record: Record) -> Record:
+        """The same record, with the headers of the current trace."""
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier)
         names = {name for name, _ in record.headers}

@@ -95,15 +95,19 @@ class Store:
             app.every("1m")(self.clean)
 
     def provides(self, hint: Any, *, is_async: bool, name: str) -> Callable[[Message], Any] | None:
+        """What gives a handler a parameter of this type, such as its session; None: it is not ours to give."""
         return provider(hint, is_async=is_async, name=name)
 
     async def handle(self, message: Message, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Call the handler in a transaction, which also says that this message is done."""
         return await self._transactions.handle(message, call)
 
     def handle_plain(self, message: Message, call: Callable[[], Any], given_up: threading.Event) -> Any:
+        """The same for a handler that is no coroutine, on its thread."""
         return self._transactions.handle_plain(message, call, given_up)
 
     async def start(self) -> None:
+        """Make the tables, if they are to be made (`create`)."""
         if self._create:
             await self.database.create(self.metadata)
 

@@ -61,6 +61,7 @@ class DelayRelay:
         self._has_changed = False
 
     def start(self) -> None:
+        """Begin, on a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -73,6 +74,7 @@ class DelayRelay:
 
     @property
     def owned(self) -> list[int]:
+        """The partitions whose delays this one watches over now."""
         with self._lock:
             return sorted(self._workers)
 
@@ -83,6 +85,7 @@ class DelayRelay:
             return self._trouble is None and all(worker.is_ready for worker in self._workers.values())
 
     def next_due_ms(self) -> int | None:
+        """When the next of them is due, in milliseconds since 1970; None: nothing waits."""
         with self._lock:
             dues = [worker.next_due_ms for worker in self._workers.values()]
         return min((due for due in dues if due is not None), default=None)
@@ -102,6 +105,7 @@ class DelayRelay:
         return _wait_until(lambda: all(worker.has_answered(question) for worker, question in asked), deadline)
 
     def counts(self) -> DelayCounts:
+        """What it has done since its start."""
         found = DelayCounts()
         with self._lock:
             found.add(self._ended)
