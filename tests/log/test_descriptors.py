@@ -10,7 +10,7 @@ import pytest
 
 from moldau.log import LogConfig, LogContext, open_log
 from moldau.log.errors import OutOfDescriptors
-from moldau.log.open_segments import DESCRIPTORS_PER_SEGMENT, default_capacity, sockets_max
+from moldau.log.open_segments import DESCRIPTORS_PER_SEGMENT, default_capacity, raise_descriptor_limit, sockets_max
 from moldau.seams import RealDisk
 from tests.log.helpers import batch, values
 from tests.support.sim_disk import SimDisk
@@ -89,3 +89,42 @@ def test_sockets_and_files_fit_into_the_limit(soft: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     capacity = default_capacity()
     assert 0 < sockets_max(capacity) <= soft - capacity * DESCRIPTORS_PER_SEGMENT - 32
+
+
+class Limits:
+    """Of a system that gives at most so many, whatever it calls the hard limit."""
+
+    RLIMIT_NOFILE, RLIM_INFINITY = 0, resource.RLIM_INFINITY
+
+    def __init__(self, soft: int, hard: int, given_max: int) -> None:
+        self.soft, self.hard, self.given_max = soft, hard, given_max
+
+    def getrlimit(self, which: int) -> tuple[int, int]:
+        return self.soft, self.hard
+
+    def setrlimit(self, which: int, limits: tuple[int, int]) -> None:
+        soft, hard = limits
+        assert hard == self.hard, "what is given away never comes back"
+        if soft == self.RLIM_INFINITY or soft > self.given_max:
+            raise ValueError("Invalid argument")
+        self.soft = soft
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "given_max", "raised"),
+    [
+        (1_024, 524_288, 1_048_576, 524_288),  # Linux
+        (1_024, 1_024, 1_048_576, 1_024),
+        (256, resource.RLIM_INFINITY, 10_240, 10_240),  # macOS
+        (256, resource.RLIM_INFINITY, 122_880, 65_536),
+        (256, resource.RLIM_INFINITY, 300, 256),
+        (20_000, resource.RLIM_INFINITY, 20_000, 20_000),
+    ],
+)
+def test_as_many_as_the_system_gives(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, given_max: int, raised: int
+) -> None:
+    limits = Limits(soft, hard, given_max)
+    monkeypatch.setattr("moldau.log.open_segments.resource", limits)
+    raise_descriptor_limit()
+    assert limits.soft == raised

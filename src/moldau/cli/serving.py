@@ -7,7 +7,6 @@ is up before that library would be; whatever it does not recognise is left to `m
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -130,16 +129,6 @@ def _without_number(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
-def _raise_descriptor_limit() -> None:
-    """As many descriptors as this user may have: every connection and every open segment needs some."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def _halt(error: Exception) -> None:
     """The disk is gone, or something else that everything rests upon: no answer may leave that was made without it."""
     _fail(error, 1)
@@ -167,9 +156,10 @@ def _load(arguments: ServeArguments) -> BrokerConfig:
 
 
 def _run(config: BrokerConfig, output: logging.Handler, *, until_stdin_closes: bool, console: str | None = None) -> int:
+    from moldau.log.open_segments import raise_descriptor_limit
     from moldau.net import new_event_loop
 
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     gc.disable()  # until the node is up, see below
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(config, output, until_stdin_closes=until_stdin_closes, console=console))

@@ -13,12 +13,28 @@ DESCRIPTORS_PER_SEGMENT = 4  # the log, two indexes, a transaction index
 _RESERVED_DESCRIPTORS = 512  # for sockets and everything else, if the limit is small
 _RESERVED_FOR_ALL_ELSE = 128  # connections to other nodes, checkpoints, what threads read, the spare of the disk
 _MAX_SEGMENTS = 4096
+_WANTED = (1_048_576, 65_536, 10_240, 1_024)  # the third is macOS' OPEN_MAX
 
 
 class Closeable(Protocol):
     recently_used: bool
 
     def release(self) -> None: ...
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as this user may have: every connection and every open segment needs some. macOS begins with
+    256, calls the most there may be unlimited, and refuses to give that: there it is the largest number it takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    most = 2**63 if hard == resource.RLIM_INFINITY else hard
+    for wanted in (hard, *(each for each in _WANTED if soft < each < most)):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue
+        return
 
 
 def default_capacity() -> int:
