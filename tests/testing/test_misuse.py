@@ -1,6 +1,7 @@
 """What people get wrong with `moldau.testing`: they are told what, at once, and nothing is left behind."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -179,8 +180,8 @@ def test_a_cluster_that_cannot_start_leaves_no_node_behind(folder: Path, monkeyp
         assert asyncio.all_tasks() == tasks
         assert not os.listdir(folder)
         for port in taken[1:]:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", port))
+            with socket.socket() as asking:
+                assert asking.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED, "nobody listens there any more"
 
     with socket.socket() as squatter:
         asyncio.run(run())
