@@ -1,6 +1,8 @@
 """What only several nodes show: lag of partitions that live elsewhere, replicas out of sync, who leads the quorum."""
 
+import asyncio
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +15,8 @@ from moldau.broker.metrics.cluster import PartitionElections
 from moldau.controller.delta import PartitionDelta, diff
 from moldau.controller.image import NO_LEADER, RECOVERED, RECOVERING, ClusterImage, PartitionImage, TopicImage
 from moldau.controller.persistent import PersistentMap
-from moldau.testing import Cluster, Topic
+from moldau.testing import AsyncBroker, Cluster, Topic
+from moldau.testing.ports import free_ports
 from moldau.testing.settings import Settings
 from moldau.wire import messages as m
 from tests.broker.requests.handlers.wire_client import WireClient
@@ -261,3 +264,45 @@ def test_a_node_that_does_not_vote_says_so_and_all_tell_of_their_metadata() -> N
             told = values(pages, name, topic="__cluster_metadata", partition="0")
             assert len(told) == 2
             assert min(told) >= 1
+
+
+def test_a_node_that_waits_for_others_says_for_whom() -> None:
+    """docs/start/production.md: whoever starts one of three and sees nothing asks `/ready`."""
+    own, silent, http = free_ports(3)
+    settings = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{own}",
+        "controller.quorum.voters": f"1@127.0.0.1:{own},2@127.0.0.1:{silent}",
+        "moldau.http.listener": str(http),
+    }
+
+    def ready() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{http}/ready", timeout=5) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
+        except OSError:
+            return ""
+
+    def whom_it_misses() -> str:
+        waiting = f"cannot connect to 127.0.0.1:{silent}"
+        return wait_for(lambda: said if waiting in (said := ready()) else "", "whom it misses")
+
+    async def wait() -> None:
+        async with AsyncBroker(settings):
+            raise AssertionError("it is not alone")
+
+    async def run() -> str:
+        start = asyncio.ensure_future(wait())
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(None, whom_it_misses)
+        finally:
+            start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
+
+    assert asyncio.run(run()).startswith("catching up with the quorum: epoch 0, no leader")

@@ -44,6 +44,8 @@ class Watching:
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic_ms: Callable[[], float]) -> None:
         self.phase = "starting"
         """Where the node is, kept true by its owner; `serving` when it does."""
+        self.explain: Callable[[], str] | None = None
+        """What this phase waits for, if its owner knows."""
         self.failure: str | None = None
         """Why the node cannot go on."""
         self._broker: Broker | None = None
@@ -126,7 +128,9 @@ class Watching:
         if self.failure is not None:
             return self.failure
         broker = self._serving
-        return self.phase if broker is None else why_not_ready(broker)
+        if broker is not None:
+            return why_not_ready(broker)
+        return self.phase if self.explain is None else f"{self.phase}: {self.explain()}"
 
     # -- pages
 

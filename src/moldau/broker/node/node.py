@@ -157,7 +157,7 @@ class Node:
         self.phase = phase
         _log.info("node %d: %s", self.config.node_id, phase)
         if self._watching is not None:
-            self._watching.phase = phase
+            self._watching.phase, self._watching.explain = phase, None
 
     async def _start(self) -> None:
         config = self.config
@@ -186,6 +186,8 @@ class Node:
         self._enter("catching up with the quorum")
         metadata.start()
         self._dispatchers["controller"].open()
+        if self._watching is not None:
+            self._watching.explain = metadata.what_is_missing
         await metadata.wait_until_caught_up()
         self._enter("opening and recovering logs")
         await self._open_logs(logs)

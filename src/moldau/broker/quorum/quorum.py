@@ -251,9 +251,10 @@ class MetadataQuorum:
     async def wait_until_caught_up(self) -> None:
         """Until `committed` has everything that this node can ever have acted upon: what a leader had committed in its
         own epoch when it first told."""
-        await self._catching_up.wait(self._what_is_missing)
+        await self._catching_up.wait(self.what_is_missing)
 
-    def _what_is_missing(self) -> str:
+    def what_is_missing(self) -> str:
+        """While it has not caught up: whom it waits for."""
         raft = self._raft
         at = raft.leader_address
         leader = "no leader" if at is None else f"node {raft.leader_id} leads from {at.host}:{at.port}"
