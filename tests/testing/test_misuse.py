@@ -207,6 +207,14 @@ def test_markers_that_have_no_effect_are_refused(pytester: pytest.Pytester) -> N
         def test_shared(moldau_shared_broker):
             pass
 
+        @pytest.fixture
+        def wide(request, moldau_broker_factory):
+            return moldau_broker_factory(topics=request.node.get_closest_marker("moldau").kwargs["topics"])
+
+        @pytest.mark.moldau(topics={"orders": 3})
+        def test_own_fixture(wide, moldau_topic):
+            pass
+
         @pytest.mark.moldau(security=object())
         def test_secure_cluster(moldau_cluster):
             pass
@@ -221,7 +229,7 @@ def test_markers_that_have_no_effect_are_refused(pytester: pytest.Pytester) -> N
         """
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2, errors=2)
+    result.assert_outcomes(passed=3, errors=2)
     said = result.stdout.str()
     assert "this test uses neither" in said
     assert "security= is for moldau_broker" in said

@@ -77,7 +77,7 @@ def test_a_line_that_comes_again_and_again_is_counted() -> None:
     assert stream.getvalue().splitlines() == [
         "disk 0 is slow",
         "disk 1 is slow",
-        "disk 2 is slow",
+        "disk 2 is slow [more of these within 10 s are only counted]",
         "something else",
         "disk 10 is slow [7 more of these were not said]",
         "disk 11 is slow",

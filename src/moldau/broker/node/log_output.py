@@ -42,13 +42,18 @@ class RateLimit(logging.Filter):
         since, count = self._kinds.get(kind, (now, 0))
         if now - since >= _PERIOD_SECONDS:
             if count > self._said_max:
-                suffix = f" [{count - self._said_max} more of these were not said]"
-                record.msg, record.args = record.getMessage() + suffix, ()
+                _append(record, f"{count - self._said_max} more of these were not said")
             since, count = now, 0
+        elif count == self._said_max - 1:  # there may never be another one to tell the count
+            _append(record, f"more of these within {_PERIOD_SECONDS:.0f} s are only counted")
         if kind not in self._kinds and len(self._kinds) >= _KINDS_MAX:
             del self._kinds[next(iter(self._kinds))]
         self._kinds[kind] = since, count + 1
         return count < self._said_max
+
+
+def _append(record: logging.LogRecord, remark: str) -> None:
+    record.msg, record.args = f"{record.getMessage()} [{remark}]", ()
 
 
 class TextLines(logging.Formatter):
