@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,14 @@ def test_what_consume_writes_produce_reads(moldau: Command, topic: str) -> None:
         ("int32", b"-2", b"\xff\xff\xff\xfe", b"-2"),
         ("int64", b"7", b"\0\0\0\0\0\0\0\7", b"7"),
         ("float64", b"0.5", b"\x3f\xe0\0\0\0\0\0\0", b"0.5"),
+        ("uint8", b"255", b"\xff", b"255"),
+        ("uint64", b"18446744073709551615", b"\xff" * 8, b"18446744073709551615"),
+        ("float32", b"0.5", b"\x3f\0\0\0", b"0.5"),
+        ("struct:>iq", b"[-1, 7]", b"\xff\xff\xff\xff\0\0\0\0\0\0\0\7", b"[-1,7]"),
+        ("struct:iq$", b"[-1, 7]", b"\xff\xff\xff\xff\0\0\0\0\0\0\0\7", b"[-1,7]"),
+        ("struct:<Hb?", b"[258, -2, true]", b"\2\1\xfe\1", b"[258,-2,true]"),
+        ("struct:>cds", '["A", 0.5, "é"]'.encode(), b"A\x3f\xe0\0\0\0\0\0\0\xc3\xa9", '["A",0.5,"é"]'.encode()),
+        ("struct:s", b'["x"]', b"x", b'["x"]'),
     ],
 )
 def test_forms(moldau: Command, topic: str, form: str, line: bytes, data: bytes, shown: bytes) -> None:
@@ -68,6 +77,77 @@ def test_forms(moldau: Command, topic: str, form: str, line: bytes, data: bytes,
     (record,) = CONFLUENT.read(moldau.bootstrap_servers, topic, 1, 0)
     assert record.value == data
     assert read(moldau, topic, "--value-as", form) == shown + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("struct:>iq", "7"),
+        ("struct:>iq", "[1]"),
+        ("struct:>iq", "[1, 2, 3]"),
+        ("struct:>iq", "[1, 2.5]"),
+        ("struct:>iq", '[1, "2"]'),
+        ("struct:>iq", "[1, true]"),
+        ("struct:>i", "[2147483648]"),
+        ("struct:?", "[1]"),
+        ("struct:c", '["ab"]'),
+        ("struct:s", '["\\ud800"]'),
+        ("struct:>f", "[1e300]"),
+        ("float32", "1e300"),
+        ("uint16", "-1"),
+        ("json", "{"),
+    ],
+)
+def test_a_line_that_does_not_fit_its_form_is_named(moldau: Command, topic: str, form: str, line: str) -> None:
+    assert "line 1: it is no " in moldau.refused(1, "produce", topic, "--value-as", form, stdin=line)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"value": "\ud800"},  # half a character
+        {"key": "\ud800"},
+        {"headers": [["h", "\ud800"]]},
+        {"headers": [["\ud800", "h"]]},
+        {"headers": [["h", {"base64": "?"}]]},
+        {"partition": float("inf")},
+        {"partition": 1 << 40},
+        {"timestamp_ms": 1 << 70},
+    ],
+)
+def test_whatever_json_says_ends_in_the_number_of_its_line(moldau: Command, topic: str, odd: dict[str, Any]) -> None:
+    lines = [json.dumps({"value": "first"}), json.dumps({"value": "v", **odd})]
+    said = moldau.refused(1, "produce", topic, "--json-input", stdin="\n".join(lines))
+    assert "line 2" in said
+    assert "--debug" not in said
+    assert read(moldau, topic) == b"first\n"
+
+
+def test_bytes_of_the_command_line_that_are_no_text(moldau: Command, topic: str) -> None:
+    """As a shell hands over $'\\xff'."""
+    moldau.ok("produce", topic, "--key", "\udcff", "-H", "h=\udcff", stdin="v")
+    (record,) = CONFLUENT.read(moldau.bootstrap_servers, topic, 1, 0)
+    assert (record.key, record.headers) == (b"\xff", (("h", b"\xff"),))
+    assert "the name is no UTF-8" in moldau.refused(2, "produce", topic, "-H", "\udcff=1", stdin="v")
+
+
+def test_json_without_an_end_to_its_depth_is_a_bad_line(moldau: Command, topic: str) -> None:
+    assert "line 1 is no JSON" in moldau.refused(1, "produce", topic, "--json-input", stdin="[" * 200_000)
+    assert "line 1: it is no JSON" in moldau.refused(1, "produce", topic, "--value-as", "json", stdin="[" * 200_000)
+
+
+def test_layouts_of_several_numbers(moldau: Command, topic: str) -> None:
+    for wrong in ("struct:", "struct:<", "struct:>x", "struct:>si", "struct:$", "struct:>2i"):
+        assert "a letter for each value" in moldau.refused(2, "consume", topic, "--value-as", wrong)
+    as_pairs = ("--key-as", "struct:>Hs", "--value-as", "struct:<iI")
+    envelope = {"key": [9, "k"], "value": [-1, 4294967295]}
+    moldau.ok("produce", topic, "--json-input", *as_pairs, stdin=json.dumps(envelope))
+    (record,) = CONFLUENT.read(moldau.bootstrap_servers, topic, 1, 0)
+    assert (record.key, record.value) == (b"\0\x09k", b"\xff" * 8)
+    shown = json.loads(read(moldau, topic, "--json", *as_pairs))
+    assert {name: shown[name] for name in envelope} == envelope
+    assert read(moldau, topic, *as_pairs, "--where", "value.1>5", "--format", "{key}") == b'[9,"k"]\n'
+    assert "has 6 bytes, and this has 8" in moldau("consume", topic, "-a", "-e", "--value-as", "struct:>ih").err
 
 
 def test_avro_and_protobuf(moldau: Command, topic: str, tmp_path: Path) -> None:

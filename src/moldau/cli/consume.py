@@ -16,7 +16,7 @@ from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
 from moldau.cli.places import parse_time
 from moldau.cli.record_filters import Filter, parse_filters
-from moldau.cli.record_forms import NAMES, Unfit, make_form
+from moldau.cli.record_forms import SHORT_NAMES, Unfit, make_form
 from moldau.cli.record_lines import Rendering, Shown
 from moldau.cli.target import TIMEOUT_SECONDS
 
@@ -95,7 +95,7 @@ def consume(
     null: Annotated[str, typer.Option("--null", "-Z", metavar="TEXT", help="What stands for a value of null.")] = "",
     key_as: Annotated[str, typer.Option("--key-as", metavar="FORM", help="How keys are shown.")] = "text",
     value_as: Annotated[
-        str, typer.Option("--value-as", metavar="FORM", help=f"How values are shown: {', '.join(NAMES)}.")
+        str, typer.Option("--value-as", metavar="FORM", help=f"How values are shown: {', '.join(SHORT_NAMES)}.")
     ] = "text",
     key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="FILE", help="Of Avro, Protobuf.")] = None,
     value_schema: Annotated[

@@ -19,7 +19,7 @@ from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.outage import Outage
 from moldau.cli.output import unescape
 from moldau.cli.places import parse_time
-from moldau.cli.record_forms import NAMES, Form, Unfit, make_form
+from moldau.cli.record_forms import SHORT_NAMES, Form, Unfit, make_form
 from moldau.cli.record_input import BadInput, chunks, paced, pieces
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def produce(
     ] = None,
     key_as: Annotated[str, typer.Option("--key-as", metavar="FORM", help="How keys are written.")] = "text",
     value_as: Annotated[
-        str, typer.Option("--value-as", metavar="FORM", help=f"How values are written: {', '.join(NAMES)}.")
+        str, typer.Option("--value-as", metavar="FORM", help=f"How values are written: {', '.join(SHORT_NAMES)}.")
     ] = "text",
     key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="FILE", help="Of Avro, Protobuf.")] = None,
     value_schema: Annotated[
@@ -122,7 +122,7 @@ def produce(
     )
     fixed = Record(
         None,
-        None if key is None else reading.encoded(reading.key_form, key.encode(), "--key"),
+        None if key is None else reading.encoded(reading.key_form, key.encode(errors="surrogateescape"), "--key"),
         tuple(_header(each) for each in headers or ()),
         partition,
         0 if timestamp is None else parse_time(timestamp),
@@ -161,7 +161,7 @@ class Reading:
     def encoded(self, form: Form, given: Any, where: str) -> bytes:
         try:
             return form.encode(given)
-        except Unfit as error:
+        except (Unfit, UnicodeEncodeError, RecursionError) as error:  # half a surrogate pair; `[[[[…` without end
             raise BadInput(f"{where}: {error}") from error
 
 
@@ -182,7 +182,9 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         misused(f"--header {text}: give NAME=VALUE, or NAME alone for a header without a value")
-    return name, value.encode() if equals else None
+    if not _is_utf8(name):
+        misused(f"--header {text}: the name is no UTF-8")
+    return name, value.encode(errors="surrogateescape") if equals else None  # the bytes that were given
 
 
 def _records(
@@ -225,7 +227,7 @@ def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Re
     """As `consume --json` writes them; what is missing is taken from the options."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{where} is no JSON ({error}): {_shortened(line)}") from error
     if not isinstance(found, dict) or "value" not in found:
         raise BadInput(f'{where}: give an object with a "value" at least: {_shortened(line)}')
@@ -233,12 +235,12 @@ def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Re
         key, value = found.get("key"), found["value"]
         given = found.get("headers") or []
         headers = tuple(
-            (str(name), None if each is None else _header_bytes(each))
+            (_header_name(name), None if each is None else _header_bytes(each))
             for name, each in (given.items() if isinstance(given, dict) else given)
         )
         partition = int(found.get("partition", -1)) if fixed.partition == -1 else fixed.partition
         timestamp = fixed.timestamp_ms or int(found.get("timestamp_ms") or 0)
-    except (ValueError, TypeError) as error:
+    except (BadInput, Unfit, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{where}: {error}") from error
     return Record(
         None if value is None else reading.encoded(reading.value_form, value, where),
@@ -248,6 +250,22 @@ def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Re
         timestamp,
         where,
     )
+
+
+def _header_name(given: Any) -> str:
+    name = str(given)
+    if not _is_utf8(name):
+        raise BadInput(f"{json.dumps(name)} is no name of a header: it is no text")
+    return name
+
+
+def _is_utf8(text: str) -> bool:
+    """Half of a surrogate pair has no bytes; as the name of a header it crashes the client (2.16)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _header_bytes(value: Any) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +19,22 @@ from moldau.cli.failure import misused
 from moldau.cli.output import unescape
 
 Part = Literal["key", "value"]
-NAMES = ("text", "escaped", "hex", "base64", "json", "int16", "int32", "int64", "float64", "avro", "protobuf")
-_NUMBERS = {"int16": ">h", "int32": ">i", "int64": ">q", "float64": ">d"}
+_NUMBERS = {
+    "int8": ">b",
+    "int16": ">h",
+    "int32": ">i",
+    "int64": ">q",
+    "uint8": ">B",
+    "uint16": ">H",
+    "uint32": ">I",
+    "uint64": ">Q",
+    "float32": ">f",
+    "float64": ">d",
+}
+_STRUCT = "struct:"
+SHORT_NAMES = ("text", "escaped", "hex", "base64", "json", "int64 and other numbers", "struct:>iq", "avro", "protobuf")
+NAMES = ("text", "escaped", "hex", "base64", "json", *_NUMBERS, "struct:LAYOUT", "avro", "protobuf")
+_LAYOUT = re.compile(r"([<>]?)([bBhHiIqQfdc?]*)(s?)(\$?)")
 
 
 class Unfit(Exception):
@@ -52,6 +67,8 @@ def make_form(name: str, part: Part, topic: str, schema: str | None, registry: s
     }
     if name in simple:
         return simple[name]
+    if name.startswith(_STRUCT):
+        return _struct(name, part)
     if name not in _NUMBERS:
         misused(f"--{part}-as {name}: choose one of {', '.join(NAMES)}")
     return _number(name)
@@ -109,7 +126,7 @@ def _from_base64(given: Any) -> bytes:
 def _from_json(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON: {error}") from error
 
 
@@ -126,9 +143,9 @@ def _number(name: str) -> Form:
     def encode(given: Any) -> bytes:
         try:
             if isinstance(given, bytes | str):
-                given = float(given) if name == "float64" else int(given)
+                given = float(given) if name.startswith("float") else int(given)
             return pack.pack(given)
-        except (ValueError, TypeError, struct.error) as error:
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise Unfit(f"it is no {name}: {error}") from error
 
     def decode(data: bytes) -> Any:
@@ -137,6 +154,47 @@ def _number(name: str) -> Form:
         return pack.unpack(data)[0]
 
     return Form(name, encode, decode)
+
+
+def _struct(name: str, part: Part) -> Form:
+    """Several numbers one after the other, as a JSON array: the letters of kcat's -s and of Python's struct."""
+    found = _LAYOUT.fullmatch(name.removeprefix(_STRUCT).replace(" ", ""))
+    if found is None or not found[2] + found[3]:
+        misused(
+            f"--{part}-as {name}: write struct:>iq, or < for little-endian, then a letter for each value: b h i q "
+            "(8 to 64 bits), B H I Q (unsigned), f d (floats), ? (true or false), c (a byte), and s at the end (a text)"
+        )
+    pack = struct.Struct((found[1] or ">") + found[2])
+    letters, has_text = found[2], bool(found[3])
+    count = len(letters) + has_text
+
+    def encode(given: Any) -> bytes:
+        values = _value_of(given)
+        if not isinstance(values, list) or len(values) != count:
+            raise Unfit(f"it is no {name}: write a JSON array of {count}")
+        numbers = [_char(each) if letter == "c" else each for letter, each in zip(letters, values, strict=False)]
+        for letter, each in zip(letters, numbers, strict=True):
+            if isinstance(each, bool) != (letter == "?"):
+                raise Unfit(f"it is no {name}: {json.dumps(each, default=str)} stands where {letter} should")
+        try:
+            return pack.pack(*numbers) + (_text(values[-1]).encode() if has_text else b"")
+        except (OverflowError, UnicodeEncodeError, struct.error) as error:
+            raise Unfit(f"it is no {name}: {error}") from error
+
+    def decode(data: bytes) -> Any:
+        if len(data) < pack.size or (not has_text and len(data) > pack.size):
+            least = " or more" if has_text else ""
+            raise Unfit(f"a {name} has {pack.size}{least} bytes, and this has {len(data)}")
+        values = [each.decode("latin-1") if isinstance(each, bytes) else each for each in pack.unpack_from(data)]
+        return [*values, _text(data[pack.size :])] if has_text else values
+
+    return Form(name, encode, decode)
+
+
+def _char(given: Any) -> bytes:
+    if not isinstance(given, str) or len(given) != 1 or ord(given) > 0xFF:
+        raise Unfit(f"it is no single byte: {json.dumps(given, default=str)}")
+    return given.encode("latin-1")
 
 
 def _registry(url: str | None) -> Any:
