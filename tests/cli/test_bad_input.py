@@ -60,6 +60,23 @@ CASES = """
 2 consume there --since nonsense
 2 consume there --format '{nonsense}'
 4 consume there -p 9
+2 registry list
+2 registry list --registry nonsense
+2 registry list --registry http://127.0.0.1:99999
+3 registry list --registry http://127.0.0.1:1
+3 registry versions s --registry http://127.0.0.1:1
+2 registry show --registry http://127.0.0.1:1
+2 registry show s --id 1 --registry http://127.0.0.1:1
+2 registry show s --version 0 --registry http://127.0.0.1:1
+2 registry references s --version x --registry http://127.0.0.1:1
+2 registry register s SCRATCH/none.avsc --registry http://127.0.0.1:1
+2 registry register s SCRATCH --registry http://127.0.0.1:1
+2 registry check s SCRATCH/none.proto --registry http://127.0.0.1:1
+2 registry check s SCRATCH/none.txt --registry http://127.0.0.1:1
+2 registry level s --set nonsense --registry http://127.0.0.1:1
+2 registry level --unset --registry http://127.0.0.1:1
+2 registry mode s --set nonsense --registry http://127.0.0.1:1
+2 registry delete s --version nonsense --registry http://127.0.0.1:1
 2 group list --state Nonsense
 4 group describe nobody
 4 group lag nobody

@@ -47,6 +47,7 @@ _LEFT_OUT = {
     r"moldau pipeline (test|replay|backfill|redrive)": "wants trials, or a past: tests/spark/test_pipeline_tools.py",
     r"moldau relay": "ends by Ctrl-C: tests/toolkit/test_relay.py",
     r"moldau dlq": "wants dead letters: tests/toolkit/test_tools.py",
+    r"moldau registry": "wants a registry: tests/cli/test_registry.py",
     r"moldau lag": "wants groups, or does not end: tests/toolkit/test_running.py",
     r"pip install": "what is installed is installed: scripts/check_package.py",
     r"^make ": "takes minutes: Makefile",

@@ -20,6 +20,7 @@ from pathlib import Path
 from confluent_kafka import Consumer
 
 from tests.cli.running import Command, Ended
+from tests.spark.fake_registry import running as registry_running
 from tests.support.clients import wait_for
 from tests.support.stray_batches import UNVERIFIED, write_stray_batch
 
@@ -299,6 +300,43 @@ def guarding(tour: Tour) -> None:
     tour.ok("user", "remove", "bob", "--json")
 
 
+def schemas(tour: Tour) -> None:
+    """A registry of our own: Apache Kafka has none."""
+    order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    avro, proto = tour.scratch / "order.avsc", tour.scratch / "order.proto"
+    avro.write_text(json.dumps(order))
+    proto.write_text('syntax = "proto3";\nmessage Order { int32 id = 1; }\n')
+    with registry_running() as registry:
+        at = ("--registry", registry.url)
+        tour.ok("registry", "list", *at)
+        tour.ok("registry", "register", "orders-value", str(avro), *at)
+        tour.ok("registry", "register", "orders-value", str(avro), *at, "--json")
+        tour.ok("registry", "check", "orders-value", str(avro), *at)
+        tour.run("registry", "check", "orders-value", str(proto), "--json", *at)
+        tour.run("registry", "check", "orders-value", str(proto), "--version", "all", *at)
+        imports = ("--reference", "order=orders-value:1")
+        tour.ok("registry", "register", "p-value", str(proto), *imports, *at, "--format", "{id} {result}")
+        tour.ok("registry", "list", *at)
+        tour.ok("registry", "list", "--prefix", "p", *at, "--json")
+        tour.ok("registry", "versions", "p-value", *at)
+        tour.ok("registry", "show", "p-value", *at)
+        tour.ok("registry", "show", "--id", "1", *at, "--json")
+        tour.ok("registry", "references", "orders-value", *at)
+        tour.ok("registry", "level", *at)
+        tour.ok("registry", "level", "p-value", *at, "--json")
+        tour.ok("registry", "level", "p-value", "--set", "full-transitive", *at)
+        tour.ok("registry", "level", "p-value", "--unset", *at)
+        tour.ok("registry", "mode", "--set", "readonly", *at)
+        tour.ok("registry", "mode", "p-value", *at)
+        tour.ok("registry", "delete", "p-value", *at)
+        tour.run("registry", "delete", "p-value", *at)
+        tour.ok("registry", "list", "--deleted", *at, "--format", "{subject}")
+        tour.ok("registry", "delete", "p-value", "--permanent", *at)
+        tour.ok("registry", "delete", "orders-value", "--version", "latest", "--permanent", *at, "--json")
+        tour.ok("registry", "list", "--deleted", *at, "--json")
+        tour.run("registry", "show", "orders-value", *at)
+
+
 def _until(tour: Tour, *command: str, expected: int) -> None:
     """A broker hears of a change a moment after the controller has answered."""
     asking = Command(tour.bootstrap_servers, str(tour.scratch))
@@ -342,7 +380,7 @@ def _leave_one_hanging(tour: Tour, topic: str) -> str:
     return str(began[0])
 
 
-PARTS = (topics, records, groups, operating, letters, guarding)
+PARTS = (topics, records, groups, operating, letters, guarding, schemas)
 
 # What a tour through somebody's cluster cannot have, and who tries it instead.
 ELSEWHERE = {

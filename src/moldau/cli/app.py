@@ -38,6 +38,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "topic": Entry("topic", "Create, show, change and delete topics."),
         "produce": Entry("produce", "Write records from standard input or a file."),
         "consume": Entry("consume", "Show records of topics."),
+        "registry": Entry("registry", "Schemas of a registry: list, show, register, check, compatibility, delete."),
     },
     OPERATING: {
         "group": Entry("group", "Consumer groups: who reads what, how far behind, and where from."),

@@ -18,6 +18,7 @@ from moldau.cli.places import parse_time
 from moldau.cli.record_filters import Filter, parse_filters
 from moldau.cli.record_forms import SHORT_NAMES, Unfit, make_form
 from moldau.cli.record_lines import Rendering, Shown
+from moldau.cli.registry_target import registry_address
 from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -134,10 +135,11 @@ def consume(
         None if until is None else parse_time(until), until_offset, max_records,
         exit_at_end or (last is not None and not follow), timeout,
     )  # fmt: skip
+    known_registry = registry_address(registry, target.settings)
     rendering = Rendering(
         output=output,
-        key_form=make_form(key_as, "key", topics[0], key_schema, registry),
-        value_form=make_form(value_as, "value", topics[0], value_schema, registry),
+        key_form=make_form(key_as, "key", topics[0], key_schema, known_registry),
+        value_form=make_form(value_as, "value", topics[0], value_schema, known_registry),
         key_separator=key_separator,
         separator=separator,
         null=null,

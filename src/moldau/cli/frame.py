@@ -1,8 +1,9 @@
 """The frame every command stands in: common options, errors as one line, `--watch`.
 
 A module makes its commands with `Commands`. A parameter of type `Target` becomes `-b`, `-X`, `--config` and
-`--context`; one of type `Output` becomes `--json` and `--format`; `watchable=True` adds `--watch`; `changes=True` says
-that an answer which does not come leaves it open whether something was done:
+`--context`; one of type `RegistryTarget` the same with `--registry` for `-b`; one of type `Output` becomes `--json` and
+`--format`; `watchable=True` adds `--watch`; `changes=True` says that an answer which does not come leaves it open
+whether something was done:
 
     app = Commands(help="Users.")
 
@@ -25,9 +26,11 @@ from typer.models import ArgumentInfo
 
 from moldau.cli.failure import ExitCode, explain, fail, in_doubt, misused, tell
 from moldau.cli.output import Output
+from moldau.cli.registry_target import RegistryTarget
 from moldau.cli.target import Target, resolve
 
 _PANEL = "The cluster"
+_REGISTRY_PANEL = "The registry"
 _SHOWN = "Output"
 _EVERY_SECONDS_MIN = 0.1
 
@@ -69,6 +72,19 @@ _TARGET_OPTIONS: dict[str, Any] = {
         ),
     ],
 }
+_REGISTRY_OPTIONS: dict[str, Any] = {
+    "registry_url": Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            envvar="MOLDAU_REGISTRY",
+            metavar="URL",
+            help="Confluent's schema registry: http://[USER:PASSWORD@]HOST:PORT.",
+            rich_help_panel=_REGISTRY_PANEL,
+        ),
+    ],
+    **{name: each for name, each in _TARGET_OPTIONS.items() if name != "bootstrap_server"},
+}
 _OUTPUT_OPTIONS: dict[str, Any] = {
     "as_json": Annotated[bool, typer.Option("--json", help="JSON.", rich_help_panel=_SHOWN)],
     "template": Annotated[
@@ -80,6 +96,9 @@ _WATCH_OPTION = Annotated[
     float | None,
     typer.Option("--watch", "-w", metavar="SECONDS", help="Again and again, until Ctrl-C.", rich_help_panel=_SHOWN),
 ]
+
+
+_MADE_HERE = (Target, RegistryTarget, Output)
 
 
 class Commands(typer.Typer):
@@ -114,10 +133,9 @@ def with_target(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> Callable[..., Any]:
     signature = inspect.signature(function, eval_str=True)
-    names = {
-        each.annotation: each.name for each in signature.parameters.values() if each.annotation in (Target, Output)
-    }
-    kept = [each for each in signature.parameters.values() if each.annotation not in (Target, Output)]
+    given = signature.parameters.values()
+    names = {each.annotation: each.name for each in given if each.annotation in _MADE_HERE}
+    kept = [each for each in given if each.annotation not in _MADE_HERE]
     named = [each.name for each in kept if _takes_names(each.annotation)]
     added: dict[str, Any] = {}
     if Output in names:
@@ -126,6 +144,8 @@ def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> 
         added["watch_seconds"] = _WATCH_OPTION
     if Target in names:
         added |= _TARGET_OPTIONS
+    if RegistryTarget in names:
+        added |= _REGISTRY_OPTIONS
     extra = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "as_json" else None, annotation=kind
@@ -146,6 +166,9 @@ def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> 
                 options = [arguments.pop(name) for name in _TARGET_OPTIONS]
                 target = Target(resolve(options[0], options[1] or (), options[2], options[3]))
                 arguments[names[Target]] = target
+            if RegistryTarget in names:
+                url, *rest = [arguments.pop(name) for name in _REGISTRY_OPTIONS]
+                arguments[names[RegistryTarget]] = RegistryTarget(url, resolve(None, rest[0] or (), rest[1], rest[2]))
             if Output in names:
                 arguments[names[Output]] = Output(as_json=as_json, template=template)
             if watch is None:
@@ -232,4 +255,4 @@ def _once(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     return ""
 
 
-__all__ = ["Commands", "Output", "ReaderGone", "Target", "is_debugging"]
+__all__ = ["Commands", "Output", "ReaderGone", "RegistryTarget", "Target", "is_debugging"]

@@ -54,7 +54,7 @@ class Output:
             self._json(list(rows) if document is None else document)
         elif self.template is not None:
             for row in rows:
-                typer.echo(formatted(self.template, row))
+                typer.echo(formatted(self.template, row), color=True)  # or a pipe would get less than there is
         else:
             if title:
                 self.line(title)
@@ -80,7 +80,7 @@ class Output:
         if self.as_json:
             self.line(json.dumps(row, default=str))
         elif self.template is not None:
-            typer.echo(formatted(self.template, row))
+            typer.echo(formatted(self.template, row), color=True)
         else:
             self.line(what)
 

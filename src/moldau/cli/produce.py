@@ -21,6 +21,7 @@ from moldau.cli.output import unescape
 from moldau.cli.places import parse_time
 from moldau.cli.record_forms import SHORT_NAMES, Form, Unfit, make_form
 from moldau.cli.record_input import BadInput, chunks, paced, pieces
+from moldau.cli.registry_target import registry_address
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -113,9 +114,10 @@ def produce(
         misused("--transaction-every needs a --transactional-id")
     if transactional_id is not None and acks not in ("all", "-1"):
         misused("transactions need --acks all")
+    known_registry = registry_address(registry, target.settings)
     reading = Reading(
-        key_form=make_form(key_as, "key", topic, key_schema, registry),
-        value_form=make_form(value_as, "value", topic, value_schema, registry),
+        key_form=make_form(key_as, "key", topic, key_schema, known_registry),
+        value_form=make_form(value_as, "value", topic, value_schema, known_registry),
         separator=unescape(separator).encode(),
         key_separator=None if key_separator is None else unescape(key_separator).encode(),
         null=None if null is None else null.encode(),

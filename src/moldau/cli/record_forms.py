@@ -13,10 +13,13 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from moldau.cli.failure import misused
 from moldau.cli.output import unescape
+
+if TYPE_CHECKING:
+    from moldau.client.schema_registry import RegistryAddress
 
 Part = Literal["key", "value"]
 _NUMBERS = {
@@ -50,7 +53,7 @@ class Form:
     decode: Callable[[bytes], Any]
 
 
-def make_form(name: str, part: Part, topic: str, schema: str | None, registry: str | None) -> Form:
+def make_form(name: str, part: Part, topic: str, schema: str | None, registry: RegistryAddress | None) -> Form:
     """A form by its name; what it lacks is said before anything begins."""
     if name == "avro":
         return _avro(part, topic, schema, registry)
@@ -197,18 +200,14 @@ def _char(given: Any) -> bytes:
     return given.encode("latin-1")
 
 
-def _registry(url: str | None) -> Any:
-    if url is None:
+def _registry(address: RegistryAddress | None) -> Any:
+    if address is None:
         return None
     try:
-        from moldau.toolkit.errors import ToolkitError
         from moldau.toolkit.registry import Registry
     except ImportError as error:
         misused(f"a schema registry needs pip install 'moldau[toolkit]' ({error})")
-    try:
-        return Registry(url)
-    except ToolkitError as error:
-        misused(str(error))
+    return Registry(address)
 
 
 def _read(path: str, part: Part) -> bytes:
@@ -222,16 +221,16 @@ def _value_of(given: Any) -> Any:
     return _from_json(given) if isinstance(given, bytes) else given
 
 
-def _avro(part: Part, topic: str, schema: str | None, registry_url: str | None) -> Form:
+def _avro(part: Part, topic: str, schema: str | None, address: RegistryAddress | None) -> Form:
     try:
         import io
 
         import fastavro
     except ImportError:
         misused("Avro needs pip install 'moldau[toolkit,avro]'")
-    if schema is None and registry_url is None:
+    if schema is None and address is None:
         misused(f"--{part}-as avro needs --{part}-schema FILE, or --registry URL to read with the writer's schema")
-    registry = _registry(registry_url)
+    registry = _registry(address)
     own: Any = None
     if schema is not None:
         try:
@@ -273,7 +272,7 @@ def _avro(part: Part, topic: str, schema: str | None, registry_url: str | None) 
     return Form("avro", encode, decode)
 
 
-def _protobuf(part: Part, topic: str, schema: str | None, registry_url: str | None) -> Form:
+def _protobuf(part: Part, topic: str, schema: str | None, address: RegistryAddress | None) -> Form:
     wanted = f"--{part}-schema FILE#package.Message, FILE made by protoc --include_imports -o FILE some.proto"
     try:
         from google.protobuf import (  # type: ignore[import-untyped]
@@ -297,7 +296,7 @@ def _protobuf(part: Part, topic: str, schema: str | None, registry_url: str | No
         kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except Exception as error:  # protobuf's errors depend on its implementation
         misused(f"--{part}-schema {schema}: {error}; give {wanted}")
-    codec = protobuf_codec(kind, topic, part, _registry(registry_url))
+    codec = protobuf_codec(kind, topic, part, _registry(address))
 
     def encode(given: Any) -> bytes:
         value = _value_of(given)

@@ -53,6 +53,9 @@ _JAVA_ONLY = (
     *("ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "ssl.keymanager", "ssl.trustmanager"),
     *("ssl.engine.factory.class", "ssl.secure.random", "auto.include.jmx", "socket.connection.setup.timeout.max.ms"),
     *("enable.metrics.push", "config.providers", "security.providers"),
+    # Confluent's serializers; where their registry is, `--registry` reads here.
+    *("schema.registry.", "basic.auth.", "bearer.auth.", "auto.register.schemas", "use.latest.version"),
+    *("specific.avro.reader", "key.subject.name.strategy", "value.subject.name.strategy"),
 )
 
 

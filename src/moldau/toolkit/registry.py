@@ -6,15 +6,13 @@ fetches it off the loop (`Registry.fetch`) and decodes again. Schemas do not cha
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from moldau.client import schema_registry as client
+from moldau.client.schema_registry import NOT_FOUND, RegistryAddress, RegistryRefusal, ask_registry
 from moldau.toolkit.errors import RegistryAway, SchemaMissing, SetupError, Undecodable
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
@@ -31,17 +29,12 @@ class Schema:
 class Registry:
     """`Registry("http://localhost:8081")`; a user and password may be part of the address."""
 
-    def __init__(self, url: str, *, auto_register: bool = True) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SetupError(f"{url!r} is no address of a schema registry: write http://HOST:PORT")
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json", "Content-Type": "application/json"}
-        address = parts.hostname + (f":{parts.port}" if parts.port else "")
-        self._login = ""
-        if parts.username:
-            pair = f"{parts.username}:{parts.password or ''}".encode()
-            self._login = "Basic " + base64.b64encode(pair).decode()
-        self.url = f"{parts.scheme}://{address}{parts.path.rstrip('/')}"
+    def __init__(self, url: str | RegistryAddress, *, auto_register: bool = True) -> None:
+        try:
+            self._address = url if isinstance(url, RegistryAddress) else RegistryAddress.parse(url)
+        except ValueError as error:
+            raise SetupError(str(error)) from error
+        self.url = self._address.url
         self._auto_register = auto_register
         self._lock = threading.Lock()
         self._by_id: dict[int, Schema] = {}
@@ -80,22 +73,15 @@ class Registry:
         return int(answer["id"])
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(self.url + path, data, self._headers, method=method)  # noqa: S310  http(s), checked
-        if self._login:
-            request.add_unredirected_header("Authorization", self._login)  # a redirect is followed without it
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  http(s), checked above
-                found = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(2_000).decode(errors="replace")
-            if error.code == 404:
+            found = ask_registry(self._address, method, path, body, timeout_s=_TIMEOUT_S, follows=True)
+        except RegistryRefusal as refusal:
+            if refusal.status == NOT_FOUND:
                 return None
-            if error.code in (409, 422):
-                raise SetupError(f"the registry refuses the schema ({path}): {said}") from error
-            raise RegistryAway(f"the registry at {self.url} answers {error.code}: {said}") from error
-        except (OSError, ValueError) as error:
+            if refusal.status in (409, 422):
+                raise SetupError(f"the registry refuses the schema ({path}): {refusal.message}") from refusal
+            raise RegistryAway(f"the registry at {self.url} answers {refusal}") from refusal
+        except client.RegistryAway as error:
             raise RegistryAway(f"the registry at {self.url} cannot be asked: {error}") from error
         if not isinstance(found, dict):
             raise RegistryAway(f"the registry at {self.url} answers {path} with something that is no object")

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import OrderedDict
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from moldau.client.schema_registry import NOT_FOUND, RegistryAddress, RegistryAway, RegistryRefusal, ask_registry
 from moldau.toolkit.registry import Schema
 
 _TIMEOUT_S = 5.0
-_ANSWER_BYTES_MAX = 8 << 20
 _KEPT = 2_000
 _MISSING_S = 30.0  # so long an id that nobody knew is not asked for again
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Nobody is followed: the login goes to the registry we were told, and to no other address."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class RegistryTrouble(Exception):
@@ -37,15 +24,8 @@ class RegistryTrouble(Exception):
 
 class RegistryReader:
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a schema registry: write http://HOST:PORT")
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
-        if parts.username:
-            pair = f"{parts.username}:{parts.password or ''}".encode()
-            self._headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
-        address = parts.hostname + (f":{parts.port}" if parts.port else "")
-        self.url = f"{parts.scheme}://{address}{parts.path.rstrip('/')}"
+        self._address = RegistryAddress.parse(url)
+        self.url = self._address.url
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], tuple[Any, float]] = OrderedDict()
 
@@ -109,14 +89,11 @@ class RegistryReader:
 
     def get(self, path: str) -> Any:
         """None if there is no such thing."""
-        request = urllib.request.Request(self.url + path, headers=self._headers)  # noqa: S310  http(s), checked above
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
-                return json.loads(answer.read(_ANSWER_BYTES_MAX))
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return None
-                raise RegistryTrouble(f"the registry at {self.url} answers {error.code}") from error
-        except (OSError, ValueError) as error:
+            return ask_registry(self._address, "GET", path, timeout_s=_TIMEOUT_S, follows=False)
+        except RegistryRefusal as refusal:
+            if refusal.status == NOT_FOUND:
+                return None
+            raise RegistryTrouble(f"the registry at {self.url} answers {refusal.status}") from refusal
+        except RegistryAway as error:
             raise RegistryTrouble(f"the registry at {self.url} cannot be asked: {error}") from error

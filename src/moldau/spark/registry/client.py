@@ -7,26 +7,20 @@ then. A registry that does not answer, or answers what no registry would, is an 
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import http.client
-import json
 import math
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_ACCEPT = "application/vnd.schemaregistry.v1+json"
+from moldau.client.schema_registry import NOT_FOUND, RegistryAddress, RegistryAway, RegistryRefusal, ask_registry
+
 _KEPT_MAX = 10_000
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 1.0
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 10.0
-_ANSWER_BYTES_MAX = 64 << 20
 
 
 class RegistryError(RuntimeError):
@@ -52,15 +46,14 @@ class RegistrySettings:
         known = {"url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token"}
         if unknown := sorted(set(settings) - known):
             raise ValueError(f"schema.registry.{unknown[0]} is not known: {', '.join(sorted(known))} are")
-        url = settings.get("url", "").rstrip("/")
-        parsed = urllib.parse.urlsplit(url)
-        if parsed.scheme not in ("http", "https") or not parsed.hostname:
-            raise ValueError("schema.registry.url is missing or not a URL: write http://host:8081")
+        try:
+            url = RegistryAddress.parse(settings.get("url", "")).url
+        except ValueError as error:
+            raise ValueError("schema.registry.url is missing or not a URL: write http://host:8081") from error
         user, _, password = settings.get("basic.auth.user.info", "").partition(":")
+        parsed = urllib.parse.urlsplit(settings["url"])
         if parsed.username:
             user, password = urllib.parse.unquote(parsed.username), urllib.parse.unquote(parsed.password or "")
-            host = parsed.hostname + (f":{parsed.port}" if parsed.port else "")
-            url = parsed._replace(netloc=host).geturl()
         return cls(url, user, password, settings.get("bearer.auth.token", ""))
 
 
@@ -133,16 +126,17 @@ class Registry:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._ask_once(path, body)
-            except urllib.error.HTTPError as error:
-                told, is_registry = _told(error)
-                if error.code == 404 and is_registry:
+            except RegistryRefusal as refusal:
+                told = str(refusal)
+                if refusal.status == NOT_FOUND and refusal.code is not None:
                     raise UnknownSchema(told) from None
-                if error.code in (401, 403):
+                if refusal.status in (401, 403):
                     told += ": check schema.registry.basic.auth.user.info"
-                if error.code < 500 and error.code not in (404, 429):  # a proxy says 404 while it does not know better
+                # A proxy says 404 while it does not know better.
+                if refusal.status < 500 and refusal.status not in (NOT_FOUND, 429):
                     raise RegistryError(f"the registry refuses {path}: {told}") from None
                 failure = RegistryError(f"the registry fails at {path}: {told}")
-            except (OSError, ValueError, http.client.HTTPException) as error:
+            except RegistryAway as error:
                 failure = RegistryError(f"the registry at {self._settings.url} does not answer: {error}")
             if attempt < _ATTEMPTS:
                 time.sleep(_PAUSE_SECONDS)  # between two tries
@@ -150,28 +144,10 @@ class Registry:
 
     def _ask_once(self, path: str, body: Mapping[str, Any] | None) -> Any:
         settings = self._settings
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(settings.url + path, data)  # noqa: S310  # `parse` takes http and https only
-        request.add_header("Accept", f"{_ACCEPT}, application/json")
-        if data is not None:
-            request.add_header("Content-Type", _ACCEPT)
-        # A redirect is followed, and does not get the login.
-        if settings.token:
-            request.add_unredirected_header("Authorization", f"Bearer {settings.token}")
-        elif settings.user:
-            login = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
-            request.add_unredirected_header("Authorization", f"Basic {login}")
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  # likewise
-            found = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        user_info = f"{settings.user}:{settings.password}" if settings.user else ""
+        address = RegistryAddress.parse(settings.url, user_info=user_info, token=settings.token)
+        method = "GET" if body is None else "POST"
+        found = ask_registry(address, method, path, body, timeout_s=_TIMEOUT_SECONDS, follows=True)
         if not isinstance(found, dict):
-            raise ValueError("its answer is no object")  # noqa: TRY004  # of what was read, like JSON that is none
+            raise RegistryAway("its answer is no object")
         return found
-
-
-def _told(error: urllib.error.HTTPError) -> tuple[str, bool]:
-    """What it says, and whether a registry says it: those have error codes of their own."""
-    content: Any = None
-    with contextlib.suppress(ValueError, OSError, http.client.HTTPException):
-        content = json.loads(error.read(10_000))
-    told = content if isinstance(content, dict) else {}
-    return f"{error.code} {told.get('message') or error.reason}", "error_code" in told
