@@ -82,6 +82,8 @@ CASES = """
 4 group lag nobody
 4 group members nobody
 2 group reset g
+4 group reset-streams nobody
+2 group reset-streams g -t there --to nonsense
 4 group reset g -t nowhere --to earliest
 2 group reset g -t there --to nonsense
 4 group delete nobody

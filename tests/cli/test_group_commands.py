@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from moldau.cli.streams_reset import internal_topics, of_others
 from tests.cli.running import Command
-from tests.support.clients import CONFLUENT, Sent, create_topic, fresh
+from tests.support.clients import CONFLUENT, Sent, create_topic, fresh, quiet, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,6 @@ def test_list_and_describe(moldau: Command, group: str, topic: str) -> None:
 
 def test_members_while_somebody_reads(moldau: Command, topic: str) -> None:
     from confluent_kafka import Consumer
-
-    from tests.support.clients import quiet, wait_for
 
     name = fresh("live")
     consumer = Consumer(quiet(moldau.bootstrap_servers, group_id=name, client_id="me", auto_offset_reset="earliest"))
@@ -126,3 +125,81 @@ def test_delete(moldau: Command, group: str, topic: str) -> None:
     moldau.ok("group", "reset", other, "-t", topic, "--to", "latest", "--execute")
     assert moldau.ok("group", "delete", other).out == f"deleted {other}\n"
     assert "nobody: " in moldau.refused(4, "group", "delete", "nobody")
+
+
+def test_topics_of_a_streams_application_are_told_by_their_names() -> None:
+    own = ["a-x-changelog", "a-x-repartition", "a-f-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000004-topic"]
+    others = ["a-x", "ab-x-changelog", "x-a-x-changelog", "a-x-changelog2", "a-in-changelog", "a"]
+    assert internal_topics("a", [*own, *others], {"a-in-changelog"}) == sorted(own)
+    assert of_others("a", ["a-x-changelog", "a-b-x-changelog"], ["a", "a-b", "ab", "x"]) == {"a-b-x-changelog": "a-b"}
+
+
+def test_a_streams_application_is_set_back(moldau: Command, topic: str) -> None:
+    name = fresh("streams")
+    own = [f"{name}-s-changelog", f"{name}-s-repartition"]
+    kept = [f"{name}-out", f"{name}-eu-s-changelog"]
+    moldau.ok("topic", "create", *own, *kept)
+    moldau.ok("group", "reset", name, "-t", topic, "--to", "latest", "--execute")
+    moldau.ok("group", "reset", f"{name}-eu", "-t", topic, "--to", "latest", "--execute")
+    planned = moldau.ok("group", "reset-streams", name, "-t", topic, "--json")
+    assert [(row["what"], row["name"], row["from"], row["to"]) for row in planned.json] == [
+        ("offset", f"{topic}-0", 10, 0),
+        ("offset", f"{topic}-1", 0, 0),
+        *(("topic", each, None, "deleted") for each in own),
+    ]
+    assert f"{name}-eu-s-changelog stays: it may be {name}-eu's" in planned.err
+    assert "nothing was changed" in planned.err
+    listed = moldau.ok("topic", "list", "--format", "{name}").lines
+    assert set(own + kept) <= set(listed)
+    assert "is no internal topic" in moldau.refused(4, "group", "reset-streams", name, "--internal-topic", kept[0])
+    one = moldau.ok("group", "reset-streams", name, "--internal-topic", own[0], "--execute", "--format", "{name}")
+    assert one.lines == own[:1]
+    done = moldau.ok("group", "reset-streams", name, "-t", f"{topic}:0", "--to", "3", "--execute")
+    assert "set 1 offset of" in done.err
+    assert "deleted 1 topic" in done.err
+    assert set(moldau.ok("topic", "list", f"{name}*", "--format", "{name}").lines) == set(kept)
+    (found,) = moldau.ok("group", "describe", name, "--json").json
+    assert [row["committed"] for row in found["partitions"]] == [3, 0]
+    nothing = moldau.ok("group", "reset-streams", name)
+    assert "nothing to reset" in nothing.err
+
+
+def test_a_member_that_died_is_removed_only_by_force(moldau: Command, topic: str) -> None:
+    """A static member does not leave when it ends, and its session lasts."""
+    from confluent_kafka import Consumer
+
+    name = fresh("static")
+    settings = quiet(moldau.bootstrap_servers, group_id=name, client_id="gone", auto_offset_reset="earliest")
+    consumer = Consumer(settings | {"group.instance.id": "one", "session.timeout.ms": 45_000})
+    consumer.subscribe([topic])
+    wait_for(lambda: consumer.poll(0.05), "a record")
+    consumer.close()
+    assert "no reset is possible now: 1 member (gone at" in moldau.ok("group", "reset-streams", name, "-t", topic).err
+    said = moldau.refused(1, "group", "reset-streams", name, "-t", topic, "--execute")
+    assert "--force" in said
+    forced = moldau.ok("group", "reset-streams", name, "-t", topic, "--force", "--execute", "--json")
+    assert [row["name"] for row in forced.json if row["what"] == "member"] == ["one"]
+    (found,) = moldau.ok("group", "describe", name, "--json").json
+    assert (found["members"], [row["committed"] for row in found["partitions"]]) == (0, [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        ([], 4, "there is no group nobody, and no internal topic of it"),
+        (["-t", "nowhere"], 4, "no such topic"),
+        (["-t", "TOPIC", "--to", "soon"], 2, "is no time"),
+        (["-t", "TOPIC", "--from-file", "x"], 2, "choose one"),
+        (["--from-file", "nowhere"], 2, "cannot read"),
+        (["--internal-topic", "TOPIC"], 4, "it has none"),
+    ],
+)
+def test_applications_that_cannot_be_reset(
+    moldau: Command, topic: str, arguments: list[str], code: int, word: str
+) -> None:
+    given = [each.replace("TOPIC", topic) for each in arguments]
+    assert word in moldau.refused(code, "group", "reset-streams", "nobody", *given)
+
+
+def test_all_groups_means_those_that_read(moldau: Command, group: str) -> None:
+    assert group in moldau.ok("group", "lag", "--format", "{group}").lines

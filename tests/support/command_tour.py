@@ -201,7 +201,14 @@ def groups(tour: Tour) -> None:
     tour.ok("group", "delete", group)
     tour.run("group", "delete", group)
     tour.run("group", "describe", group)
+    streams = f"{name}-app"
+    tour.ok("topic", "create", f"{streams}-counts-changelog", f"{streams}-counts-repartition")
+    tour.ok("group", "reset-streams", streams, "-t", name)
+    tour.ok("group", "reset-streams", streams, "-t", f"{name}:0,1", "--to", "1", "--execute", "--json")
+    tour.ok("group", "reset-streams", streams)
+    tour.ok("group", "delete", streams)
     with _member(tour, f"{name}-live"):
+        tour.run("group", "reset-streams", f"{name}-live", "-t", name, "--execute")
         tour.ok("group", "members", f"{name}-live", "--json")
         tour.run("group", "delete", f"{name}-live")
 

@@ -1,24 +1,22 @@
-"""`moldau group …`: list, describe, lag, members, reset, delete. Classic and new consumer groups, on any cluster."""
+"""`moldau group …`: list, describe, lag, members, reset, delete. On any cluster, and groups of every type it has."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moldau.cli.completing import complete_groups
-from moldau.cli.failure import ExitCode, counted, explain_code, fail, misused, one_of, tell
+from moldau.cli.failure import ExitCode, counted, fail, misused, one_of, tell
 from moldau.cli.frame import Commands, Output, Target
-from moldau.cli.places import Place, offsets_at
+from moldau.cli.group_views import SHARE, GroupView, all_groups, committed, lag_rows, seen, seen_if_there, spelled
+from moldau.cli.places import Place
+from moldau.cli.share_groups import forget, set_starts, starts_and_lags
 from moldau.cli.target import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
-
-    from moldau.client.admin import Admin
+    from confluent_kafka.admin import AdminClient
 
 app = Commands(help="Consumer groups: who reads what, how far behind, and where from.")
 
@@ -26,6 +24,7 @@ _STATES = (
     *("stable", "empty", "dead", "preparing-rebalance", "completing-rebalance"),
     *("assigning", "reconciling", "not-ready", "unknown"),
 )
+_READING = ("consumer", "", "share", "streams")  # protocols; of a group that only commits there is none
 _TYPES = ("classic", "consumer", "share", "streams", "unknown")
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="A group.", autocompletion=complete_groups)]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups.", autocompletion=complete_groups)]
@@ -54,102 +53,23 @@ def list_groups(
             {
                 "group": each.group_id,
                 "type": each.group_type.lower() or "unknown",
-                "state": _state(each.group_state),
+                "state": spelled(each.group_state) or "unknown",
                 "protocol": each.protocol_type or None,
             }
-            for each in _all_groups(admin)
+            for _, each in all_groups(admin)
         ]
     rows = [
         row
-        for row in sorted(rows, key=lambda row: row["group"])
+        for row in sorted(rows, key=lambda row: str(row["group"]))
         if (state is None or row["state"] == state.lower()) and (kind is None or row["type"] == kind.lower())
     ]
     output.show(rows, empty="no groups")
 
 
-def _all_groups(admin: Admin) -> Iterator[Any]:
-    from moldau.client.connection import BrokerError
-    from moldau.wire.messages import ListGroupsRequest, ListGroupsResponse
-
-    admin.metadata([])
-    for broker in sorted(admin.brokers):
-        answer = admin.ask_broker(broker, ListGroupsRequest(), ListGroupsResponse)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"groups of broker {broker}")
-        yield from answer.groups
-
-
-def _state(name: str) -> str:
-    """PreparingRebalance becomes preparing-rebalance."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() or "unknown"
-
-
-def _listed(admin: AdminClient) -> list[Any]:
-    found = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result(TIMEOUT_SECONDS)
-    for error in found.errors or ():
-        tell(f"not all brokers told their groups: {error}")
-    return list(found.valid or ())
-
-
-def _word(value: Any) -> str:
-    """An enumeration's name as people write it."""
-    return "unknown" if value is None else str(value.name).lower().replace("_", "-")
-
-
-def described(target: Target, admin: AdminClient, groups: Sequence[str]) -> dict[str, ConsumerGroupDescription]:
-    """Groups that exist; one that was named and does not is an error."""
-    from confluent_kafka import KafkaException
-
-    if not groups:
-        return {}
-    found = {}
-    for name, future in admin.describe_consumer_groups(list(groups), request_timeout=TIMEOUT_SECONDS).items():
-        try:
-            description = future.result(TIMEOUT_SECONDS)
-        except KafkaException as error:
-            explained = explain_code(error.args[0], target.bootstrap_servers)
-            fail(f"group {name}: {explained.message}", explained.code)
-        if _word(description.state) == "dead":
-            fail(f"there is no group {name} (`moldau group list` shows what there is)", ExitCode.NOT_FOUND)
-        found[name] = description
-    return found
-
-
-def committed(admin: AdminClient, group: str) -> dict[Place, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    places = future.result(TIMEOUT_SECONDS).topic_partitions or ()
-    return {(each.topic, each.partition): each.offset for each in places if each.offset >= 0}
-
-
-def _assigned(member: Any) -> Any:
-    return () if member.assignment is None else member.assignment.topic_partitions
-
-
-def lag_rows(admin: AdminClient, description: ConsumerGroupDescription) -> list[dict[str, Any]]:
-    """A row for each partition the group has committed or is assigned."""
-    found = committed(admin, description.group_id)
-    owners = {(place.topic, place.partition): member for member in description.members for place in _assigned(member)}
-    places = sorted(set(found) | set(owners))
-    known = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
-    there = [(topic, index) for topic, index in places if topic in known and index in known[topic].partitions]
-    ends = offsets_at(admin, there, "latest")
-    rows = []
-    for place in places:
-        offset, end, owner = found.get(place), ends.get(place), owners.get(place)
-        rows.append(
-            {
-                "topic": place[0],
-                "partition": place[1],
-                "committed": offset,
-                "end": end,
-                "lag": None if offset is None or end is None else max(0, end - offset),
-                "client": owner.client_id if owner else None,
-                "host": owner.host.lstrip("/") if owner else None,
-            }
-        )
-    return rows
+def _with_offsets(target: Target) -> list[str]:
+    """All groups that read topics: not those of Kafka Connect's workers."""
+    with target.admin() as admin:
+        return sorted(each.group_id for _, each in all_groups(admin) if each.protocol_type in _READING)
 
 
 @app.command(watchable=True)
@@ -158,20 +78,20 @@ def describe(target: Target, output: Output, groups: Groups) -> None:
     admin = target.admin_client()
     parts: list[tuple[str, list[dict[str, Any]]]] = []
     document: list[dict[str, Any]] = []
-    for name, each in described(target, admin, groups).items():
-        rows = lag_rows(admin, each)
+    for name, each in seen(target, admin, groups).items():
+        rows = lag_rows(target, admin, each)
         total = sum(row["lag"] or 0 for row in rows)
-        at = f"{each.coordinator.id} ({each.coordinator.host}:{each.coordinator.port})"
-        title = f"{name}: {_word(each.state)}, {_word(each.type)}, {len(each.members)} members, lag {total}, "
-        title += f"assignor {each.partition_assignor or '-'}, coordinator {at}"
+        broker, host, port = each.coordinator
+        title = f"{name}: {each.state}, {each.type}, {counted(len(each.members), 'member')}, lag {total}, "
+        title += f"assignor {each.assignor or '-'}, coordinator {broker} ({host}:{port})"
         parts.append((title, rows))
         document.append(
             {
                 "group": name,
-                "state": _word(each.state),
-                "type": _word(each.type),
-                "assignor": each.partition_assignor,
-                "coordinator": each.coordinator.id,
+                "state": each.state,
+                "type": each.type,
+                "assignor": each.assignor,
+                "coordinator": broker,
                 "members": len(each.members),
                 "lag": total,
                 "partitions": rows,
@@ -192,12 +112,14 @@ def lag(
 ) -> None:
     """How far behind groups are, a row for each group and topic. `moldau lag` also judges trends."""
     admin = target.admin_client()
-    names = list(groups) if groups else sorted(each.group_id for each in _listed(admin))
+    names = list(groups) if groups else _with_offsets(target)
     rows = []
     behind: dict[str, int] = {}
-    for name, each in described(target, admin, names).items():
+    # One that goes while it is looked at is no mistake of who asked for all.
+    look = seen if groups else seen_if_there
+    for name, each in look(target, admin, names).items():
         by_topic: dict[str, list[dict[str, Any]]] = {}
-        for row in lag_rows(admin, each):
+        for row in lag_rows(target, admin, each):
             by_topic.setdefault(row["topic"], []).append(row)
         for topic, of_topic in sorted(by_topic.items()):
             total = sum(row["lag"] or 0 for row in of_topic)
@@ -221,14 +143,14 @@ def members(target: Target, output: Output, groups: Groups) -> None:
     rows = [
         {
             "group": name,
-            "member": member.member_id,
-            "client": member.client_id,
-            "instance": member.group_instance_id,
-            "host": member.host.lstrip("/"),
-            "partitions": [f"{place.topic}-{place.partition}" for place in _assigned(member)],
+            "member": member.id,
+            "client": member.client,
+            "instance": member.instance,
+            "host": member.host,
+            "partitions": [f"{topic}-{index}" for topic, index in member.places],
         }
-        for name, each in described(target, admin, groups).items()
-        for member in sorted(each.members, key=lambda member: (member.client_id, member.member_id))
+        for name, each in seen(target, admin, groups).items()
+        for member in sorted(each.members, key=lambda member: (member.client, member.id))
     ]
     output.show(rows, empty="nobody")
 
@@ -265,7 +187,8 @@ def reset(
     if to is not None and bool(topics) == all_topics:
         misused("say which: --topic TOPIC, or --all-topics")
     admin = target.admin_client()
-    before = committed(admin, group)
+    shared = _shared(target, admin, group)
+    before = committed(admin, group) if shared is None else _starts(target, shared)
     if from_file is not None:
         wanted = read_plan(from_file)
     else:
@@ -281,8 +204,97 @@ def reset(
     if not execute:
         tell("nothing was changed: add --execute to do it" + ("" if plan is None else f"; the plan is in {plan}"))
         return
-    apply(target, admin, group, wanted)
+    if shared is None:
+        apply(target, admin, group, wanted)
+    elif wanted:
+        with target.admin() as asking:
+            set_starts(asking, shared.coordinator[0], group, wanted)
     tell(f"set {counted(len(wanted), 'offset')} of {group}")
+
+
+def _shared(target: Target, admin: AdminClient, group: str) -> GroupView | None:
+    """If it is a share group."""
+    found = seen_if_there(target, admin, [group]).get(group)
+    return found if found is not None and found.type == SHARE else None
+
+
+def _starts(target: Target, shared: GroupView) -> dict[Place, int]:
+    with target.admin() as asking:
+        return starts_and_lags(asking, shared.coordinator[0], shared.name)[0]
+
+
+@app.command("reset-streams", changes=True)
+def reset_streams(
+    target: Target,
+    output: Output,
+    application: Annotated[
+        str, typer.Argument(metavar="APPLICATION", help="Its application.id.", autocompletion=complete_groups)
+    ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="An input topic, read anew; may be repeated."),
+    ] = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="Where input topics are read from, as for `group reset`.")
+    ] = "earliest",
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", metavar="FILE", help="Input topics in a file: topic,partition,offset."),
+    ] = None,
+    internal: Annotated[
+        list[str] | None,
+        typer.Option("--internal-topic", metavar="TOPIC", help="Delete only this one; may be repeated."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove members that are left over from processes that died.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only the plan is shown.")] = False,
+) -> None:
+    """Set a Kafka Streams application back: its offsets, and its internal topics, which are deleted. Stop it first.
+
+    What it keeps on disk where it runs stays there: delete its state.dir, or let it call cleanUp().
+    """
+    from moldau.cli.group_reset import apply, make_plan, read_plan
+    from moldau.cli.streams_reset import delete_topics, internal_topics, of_others, remove_members, require, rows_of
+
+    if from_file is not None and topics:
+        misused("--topic and --from-file: choose one")
+    wanted = {} if from_file is None else read_plan(from_file)
+    admin = target.admin_client()
+    found = seen_if_there(target, admin, [application]).get(application)
+    before = {} if found is None else committed(admin, application)
+    if topics:
+        wanted = make_plan(admin, before, topics, to)
+    known = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+    its_own = internal_topics(application, known, {name for name, _ in wanted})
+    if internal:
+        its_own = require(internal, its_own, application)
+    else:
+        with target.admin() as asking:
+            others = of_others(application, its_own, [each.group_id for _, each in all_groups(asking)])
+        for topic, group in others.items():
+            tell(f"{topic} stays: it may be {group}'s; --internal-topic deletes it all the same")
+        its_own = [each for each in its_own if each not in others]
+    if found is None and not its_own and not wanted:
+        fail(f"there is no group {application}, and no internal topic of it", ExitCode.NOT_FOUND)
+    members = () if found is None else found.members
+    output.show(
+        rows_of(members if force else (), before, wanted, its_own), empty="nothing to reset: --topic names inputs"
+    )
+    if members and not force:
+        running = ", ".join(sorted({f"{each.client} at {each.host}" for each in members}))
+        advice = "stop it, or wait for its session timeout; --force removes what is left over of processes that died"
+        if execute:
+            fail(f"{application} has {counted(len(members), 'member')} ({running}): {advice}")
+        tell(f"no reset is possible now: {counted(len(members), 'member')} ({running}): {advice}")
+    if not execute:
+        tell("nothing was changed: add --execute to do it")
+        return
+    if members:
+        remove_members(target, application, members)
+    apply(target, admin, application, wanted)
+    delete_topics(target, admin, its_own)
+    tell(f"set {counted(len(wanted), 'offset')} of {application}, deleted {counted(len(its_own), 'topic')}")
 
 
 @app.command(changes=True)
@@ -306,9 +318,17 @@ def delete_offsets(
     from moldau.client.connection import BrokerError
     from moldau.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 
-    places = [place for place in sorted(committed(target.admin_client(), group)) if place[0] in topics]
+    client = target.admin_client()
+    shared = _shared(target, client, group)
+    offsets = committed(client, group) if shared is None else _starts(target, shared)
+    places = [place for place in sorted(offsets) if place[0] in topics]
     if not places:
         fail(f"group {group} has no offsets for {', '.join(topics)}", ExitCode.NOT_FOUND)
+    if shared is not None:
+        with target.admin() as admin:
+            forget(admin, shared.coordinator[0], group, sorted({topic for topic, _ in places}))
+        output.show([{"topic": topic, "partition": index, "result": "deleted"} for topic, index in places])
+        return
     request = OffsetDeleteRequest(
         group_id=group,
         topics=[

@@ -11,7 +11,7 @@ import typer
 
 from moldau.cli.failure import ExitCode, counted, explain, misused
 from moldau.cli.frame import Commands, Output, Target
-from moldau.cli.group import committed
+from moldau.cli.group_views import committed
 from moldau.cli.log_dirs import replica_sizes
 from moldau.cli.output import size
 from moldau.cli.places import Place, offsets_at

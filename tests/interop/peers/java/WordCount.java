@@ -15,6 +15,8 @@ import org.apache.kafka.streams.state.Stores;
  * Kafka Streams' word count, exactly once: lines of the first topic in, every new count of a word to the second.
  *
  * <p>Counts live in memory, so a process that was killed comes back with what the changelog says, and only with that.
+ *
+ * <p>With `streams` as sixth argument it joins a streams group (KIP-1071), whose broker decides about sessions.
  */
 public final class WordCount {
     public static void main(String[] arguments) throws Exception {
@@ -30,8 +32,12 @@ public final class WordCount {
         config.put("commit.interval.ms", "100");
         config.put("statestore.cache.max.bytes", "0"); // every count is sent, none is overwritten by the next
         config.put("main.consumer.auto.offset.reset", "earliest");
-        config.put("main.consumer.session.timeout.ms", "6000");
-        config.put("main.consumer.heartbeat.interval.ms", "1000");
+        if (arguments.length > 5) {
+            config.put("group.protocol", arguments[5]);
+        } else {
+            config.put("main.consumer.session.timeout.ms", "6000");
+            config.put("main.consumer.heartbeat.interval.ms", "1000");
+        }
         config.put("main.consumer.max.poll.records", "20"); // slow enough to be killed in the middle
         config.put("producer.transaction.timeout.ms", "4000"); // what a killed process left open is in the way until then
 
