@@ -231,6 +231,9 @@ def test_the_shell_completes_commands_options_and_topics(moldau: Command) -> Non
     assert completed("moldau topic desc") == {"describe"}
     assert "--exit-at-end" in completed("moldau consume --ex")
     assert completed("moldau topic describe completed-") == {topic}
+    moldau.ok("group", "reset", "completed-group", "-t", topic, "--to", "earliest", "--execute")
+    assert completed("moldau group describe completed-") == {"completed-group"}
+    assert completed("moldau group reset-streams completed-") == {"completed-group"}
 
 
 @pytest.mark.parametrize(
@@ -335,3 +338,19 @@ def every_command() -> Iterator[tuple[str, Any]]:
     for entries in commands.COMMANDS.values():
         for name, entry in entries.items():
             yield from walk(commands.load(name, entry), name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("group", "describe", "\udcff"),
+        ("group", "lag", "good", "\udcff"),
+        ("topic", "create", "\udcff"),
+        ("group", "reset", "g", "-t", "\udcff", "--to", "earliest"),
+        ("produce", "\udcff"),
+        ("registry", "show", "\udcff", "--registry", "http://127.0.0.1:1"),
+    ],
+)
+def test_bytes_that_are_no_text_name_nothing(moldau: Command, arguments: tuple[str, ...]) -> None:
+    """As a shell hands over $'\\xff'. librdkafka's client crashed the process on the name of a group."""
+    assert "is no text" in moldau.refused(2, *arguments)

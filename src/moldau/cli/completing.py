@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moldau.cli.target import Target
 
 _SECONDS = 1.0
 
@@ -19,7 +22,7 @@ def _names(ctx: Any, incomplete: str, ask: Any) -> list[str]:
             given.get("client_config"),
             given.get("context"),
         )
-        target = Target(settings | {"socket.timeout.ms": "1000"})
+        target = Target(settings | {"request.timeout.ms": "1000"})
         return sorted(name for name in ask(target) if name.startswith(incomplete))
     except BaseException:  # fail() raises an exit
         return []
@@ -30,8 +33,12 @@ def complete_topics(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_groups(ctx: Any, incomplete: str) -> list[str]:
-    return _names(
-        ctx,
-        incomplete,
-        lambda target: [each.group_id for each in target.admin_client().list_consumer_groups().result(_SECONDS).valid],
-    )
+    """Of every type."""
+    return _names(ctx, incomplete, _groups)
+
+
+def _groups(target: Target) -> list[str]:
+    from moldau.cli.group_views import all_groups
+
+    with target.admin() as admin:
+        return [each.group_id for _, each in all_groups(admin)]

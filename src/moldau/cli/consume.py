@@ -30,7 +30,7 @@ _BATCH = 500
 _POLL_SECONDS = 0.2
 
 
-@app.command()
+@app.command(raw=("key_schema", "value_schema"))
 def consume(
     target: Target,
     output: Output,

@@ -3,7 +3,7 @@
 A module makes its commands with `Commands`. A parameter of type `Target` becomes `-b`, `-X`, `--config` and
 `--context`; one of type `RegistryTarget` the same with `--registry` for `-b`; one of type `Output` becomes `--json` and
 `--format`; `watchable=True` adds `--watch`; `changes=True` says that an answer which does not come leaves it open
-whether something was done:
+whether something was done; `raw` names the parameters that may be bytes and no text:
 
     app = Commands(help="Users.")
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import Annotated, Any, get_args, get_origin
 
@@ -25,6 +25,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from moldau.cli.failure import ExitCode, explain, fail, in_doubt, misused, tell
+from moldau.cli.harmless import is_text
 from moldau.cli.output import Output
 from moldau.cli.registry_target import RegistryTarget
 from moldau.cli.target import Target, resolve
@@ -114,13 +115,14 @@ class Commands(typer.Typer):
         *,
         watchable: bool = False,
         changes: bool = False,
+        raw: Collection[str] = (),
         hidden: bool = False,
         no_args_is_help: bool = False,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         add = super().command(name, hidden=hidden, no_args_is_help=no_args_is_help)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            add(_framed(function, watchable=watchable, changes=changes))
+            add(_framed(function, watchable=watchable, changes=changes, raw=raw))
             return function
 
         return decorate
@@ -131,7 +133,9 @@ def with_target(function: Callable[..., Any]) -> Callable[..., Any]:
     return _framed(function, watchable=False, changes=False)
 
 
-def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> Callable[..., Any]:
+def _framed(
+    function: Callable[..., Any], *, watchable: bool, changes: bool, raw: Collection[str] = ()
+) -> Callable[..., Any]:
     signature = inspect.signature(function, eval_str=True)
     given = signature.parameters.values()
     names = {each.annotation: each.name for each in given if each.annotation in _MADE_HERE}
@@ -155,6 +159,7 @@ def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> 
 
     @wraps(function)
     def framed(**arguments: Any) -> Any:
+        _require_text(arguments, {*raw, "client_config"})
         watch = arguments.pop("watch_seconds", None)
         as_json, template = arguments.pop("as_json", False), arguments.pop("template", None)
         target: Target | None = None
@@ -189,6 +194,15 @@ def _framed(function: Callable[..., Any], *, watchable: bool, changes: bool) -> 
     framed.__annotations__ = {each.name: each.annotation for each in [*kept, *extra]}
     del framed.__wrapped__  # or Typer would look at the function behind it
     return framed
+
+
+def _require_text(arguments: Mapping[str, Any], raw: Collection[str]) -> None:
+    """Names that are no UTF-8 are nobody's, and librdkafka's client (2.16) crashes the process on some. Those of `raw`
+    may be any bytes: keys, headers, files."""
+    for name, value in arguments.items():
+        for each in value if isinstance(value, list) else [value]:
+            if name not in raw and isinstance(each, str) and not is_text(each):
+                misused(f"{each!r} is no text: bytes that are no UTF-8 name nothing here")
 
 
 def _takes_names(annotation: Any) -> bool:

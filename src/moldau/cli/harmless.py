@@ -24,3 +24,12 @@ def harmless_cell(text: str) -> str:
 def harmless_bytes(data: bytes) -> bytes:
     """Bytes that are no text are spelled, too: a terminal may take them for controls."""
     return harmless(data.decode(errors="backslashreplace")).encode()
+
+
+def is_text(text: str) -> bool:
+    """Whether UTF-8 has it: not half of a surrogate pair, as which arguments that are no UTF-8 come."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -16,6 +16,7 @@ from moldau.cli.completing import complete_topics
 from moldau.cli.delivery import Delivery, confirmed, serve_callbacks
 from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
+from moldau.cli.harmless import is_text
 from moldau.cli.outage import Outage
 from moldau.cli.output import unescape
 from moldau.cli.places import parse_time
@@ -45,7 +46,7 @@ class Record:
     where: str = ""
 
 
-@app.command()
+@app.command(raw=("key", "headers", "key_schema", "value_schema"))
 def produce(
     target: Target,
     output: Output,
@@ -184,7 +185,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         misused(f"--header {text}: give NAME=VALUE, or NAME alone for a header without a value")
-    if not _is_utf8(name):
+    if not is_text(name):
         misused(f"--header {text}: the name is no UTF-8")
     return name, value.encode(errors="surrogateescape") if equals else None  # the bytes that were given
 
@@ -256,18 +257,10 @@ def _from_object(line: bytes, reading: Reading, fixed: Record, where: str) -> Re
 
 def _header_name(given: Any) -> str:
     name = str(given)
-    if not _is_utf8(name):
+    if not is_text(name):
+        # As the name of a header it would crash the client (2.16) and this process with it.
         raise BadInput(f"{json.dumps(name)} is no name of a header: it is no text")
     return name
-
-
-def _is_utf8(text: str) -> bool:
-    """Half of a surrogate pair has no bytes; as the name of a header it crashes the client (2.16)."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _header_bytes(value: Any) -> bytes:
