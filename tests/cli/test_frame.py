@@ -354,3 +354,15 @@ def every_command() -> Iterator[tuple[str, Any]]:
 def test_bytes_that_are_no_text_name_nothing(moldau: Command, arguments: tuple[str, ...]) -> None:
     """As a shell hands over $'\\xff'. librdkafka's client crashed the process on the name of a group."""
     assert "is no text" in moldau.refused(2, *arguments)
+
+
+def test_who_watches_is_told_which_cluster_went_away(capsys: pytest.CaptureFixture[str]) -> None:
+    from moldau.cli.frame import _once
+    from moldau.cli.target import Target
+    from moldau.client.connection import Disconnected
+
+    def look(target: Target) -> None:
+        raise Disconnected("refused")
+
+    _once(look, {"target": Target({"bootstrap.servers": "127.0.0.1:1"})})
+    assert "no broker answers at 127.0.0.1:1 (refused)" in capsys.readouterr().err

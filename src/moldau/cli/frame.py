@@ -261,7 +261,8 @@ def _once(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
         if ended.exit_code != ExitCode.UNREACHABLE:
             raise
     except Exception as error:
-        explained = explain(error, "the cluster")
+        targets = (each for each in arguments.values() if isinstance(each, Target))
+        explained = explain(error, next((each.bootstrap_servers for each in targets), "the cluster"))
         if explained is None or explained.code != ExitCode.UNREACHABLE:
             raise
         tell(explained.message)
