@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from moldau.spark.pipelines.tables import TableError, evolved
+from moldau.spark.pipelines.evolution import evolved
+from moldau.spark.pipelines.tables import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +30,7 @@ PROGRESS_TABLE = "moldau_progress"
 _DELETE = "_moldau_delete"
 _CHUNK_ROWS = 1_000
 _KEY_TEXT_LENGTH = 255
+_NAME_BYTES_MAX = 63  # PostgreSQL would cut a longer name; MariaDB refuses it
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -56,7 +58,7 @@ def write_batch(
     with engine.connect() as connection:
         if _last_batch(connection, progress, app_id) >= batch_id:
             return None
-    rows = evolved(rows, {})
+    rows = evolved(rows, _columns_there(engine, table_name), _NAME_BYTES_MAX)
     table = _table(engine, table_name, rows.schema, tuple(key))
     if delete_when:
         rows = rows.withColumn(_DELETE, f.coalesce(f.expr(delete_when), f.lit(False)))
@@ -261,6 +263,17 @@ def _table(engine: Engine, name: str, schema: t.StructType, key: tuple[str, ...]
                 f"ALTER TABLE {quoted.format_table(table)} ADD COLUMN {quoted.quote(field.name)} {kind}"
             )
     return Table(table_name, MetaData(schema=schema_name or None), autoload_with=engine)
+
+
+def _columns_there(engine: Engine, name: str) -> dict[str, None]:
+    from sqlalchemy import inspect
+    from sqlalchemy.exc import NoSuchTableError
+
+    schema_name, _, table_name = name.rpartition(".")
+    try:
+        return {each["name"]: None for each in inspect(engine).get_columns(table_name, schema=schema_name or None)}
+    except NoSuchTableError:
+        return {}
 
 
 def _table_options(engine: Engine) -> dict[str, Any]:

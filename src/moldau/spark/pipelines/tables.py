@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
-from moldau.spark.pipelines.parse import EXTRA
+from moldau.spark.pipelines.evolution import evolved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,19 +108,6 @@ def _partition_values(path: str) -> dict[str, str | None]:
     return values
 
 
-def evolved(rows: DataFrame, known: Mapping[str, Any]) -> DataFrame:
-    """The columns that `_extra` holds in this batch, as columns of their own: text, or of the type the table has."""
-    if EXTRA not in rows.columns:
-        return rows
-    new = [row.key for row in rows.select(f.explode(f.map_keys(EXTRA)).alias("key")).distinct().collect()]
-    taken = {name.lower() for name in rows.columns}
-    # Columns that only the table has are filled too: a field may be missing in one batch and be there in the next.
-    for name in sorted(each for each in new if each.lower() not in taken):
-        column = f.col(EXTRA)[name]
-        rows = rows.withColumn(name, column.try_cast(known[name]) if name in known else column)
-    return rows.drop(EXTRA)
-
-
 # ---- Delta ----------------------------------------------------------------------------------------------------------
 
 
@@ -142,26 +131,22 @@ def append_to_delta(
         done = table.transaction_version(app_id)
         if done is not None and done >= batch_id:
             return None
-    known = (
-        {}
-        if table is None
-        else {each.name: str(each.type.type) for each in table.schema().fields if hasattr(each.type, "type")}
-    )
-    rows = evolved(rows, {name: _spark_name(kind) for name, kind in known.items()})
+    there = {} if table is None else _delta_types(table)
+    rows = _widened(evolved(rows, there), there)
     schema = _delta_schema(rows)
     if table is not None:
         _add_missing_columns(table, schema)
+    _require_names(rows, partition_by)
     files = write_files(rows, path, partition_by)
     now_ms = time.time_ns() // 1_000_000
     actions: list[Any] = [
         AddAction(each.path, each.size_bytes, each.partition, now_ms, True, json.dumps({"numRecords": each.rows}))
         for each in files
     ]
-    offsets = next_offsets(rows)
-    told = {}
-    if offsets:
-        before = json.dumps(delta_offsets(path, options)) if table is not None else None
-        told = {_OFFSETS: _joined(before, offsets)}
+    before = {} if table is None else delta_offsets(path, options)
+    offsets = _joined(before, next_offsets(rows))
+    # With each commit, also of a batch without rows: whoever looks for them looks at the newest commits.
+    told = {_OFFSETS: json.dumps(offsets, sort_keys=True)} if offsets else {}
     properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)], custom_metadata=told or None)
     by = list(partition_by) or None
     if table is None:
@@ -176,7 +161,7 @@ def append_to_delta(
 
 PLACES = ("_topic", "_partition", "_offset")
 _OFFSETS = "moldau.offsets"
-_COMMITS_MAX = 200  # other commits, such as compactions, that may have come since
+_COMMITS_MAX = 200  # newest ones, that are looked at first: others than ours, such as compactions, may have come since
 
 
 def require_places(rows: DataFrame) -> None:
@@ -199,22 +184,23 @@ def next_offsets(rows: DataFrame) -> dict[str, dict[str, int]]:
     return found
 
 
-def _joined(before: str | None, new: Mapping[str, Mapping[str, int]]) -> str:
-    """All offsets so far, as text: a commit stands for the whole table."""
-    known: dict[str, dict[str, int]] = json.loads(before) if before else {}
-    for topic, partitions in new.items():
-        known[topic] = known.get(topic, {}) | dict(partitions)
-    return json.dumps(known, sort_keys=True)
+def _joined(before: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """All offsets so far: a commit stands for the whole table."""
+    return {topic: {**before.get(topic, {}), **new.get(topic, {})} for topic in {*before, *new}}
 
 
 def delta_offsets(path: str, options: Mapping[str, str] | None = None) -> dict[str, dict[str, int]]:
     """Where a Delta table of a topic ends: from the newest commit that says so."""
     from deltalake import DeltaTable
 
-    for commit in DeltaTable(path, storage_options=dict(options or {}) or None).history(_COMMITS_MAX):
-        if _OFFSETS in commit:
-            found: dict[str, dict[str, int]] = json.loads(commit[_OFFSETS])
-            return found
+    table = DeltaTable(path, storage_options=dict(options or {}) or None)
+    for most in (_COMMITS_MAX, None):
+        for commit in table.history(most):
+            if _OFFSETS in commit:
+                found: dict[str, dict[str, int]] = json.loads(commit[_OFFSETS])
+                return found
+        if table.version() < _COMMITS_MAX:
+            break
     return {}
 
 
@@ -224,8 +210,52 @@ def iceberg_offsets(table: Any) -> dict[str, dict[str, int]]:
     return found
 
 
+def _delta_types(table: Any) -> dict[str, str | None]:
+    """The table's columns by their types, in Spark's words; None if it is nested."""
+    found: dict[str, str | None] = {}
+    for field in table.schema().fields:
+        kind = getattr(field.type, "type", None)
+        found[field.name] = _spark_name(kind) if isinstance(kind, str) else None
+    return found
+
+
 def _spark_name(delta: str) -> str:
     return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(delta, delta)
+
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_WIDER = {kind: {*_WHOLE[at + 1 :], *(("double",) if kind != "bigint" else ())} for at, kind in enumerate(_WHOLE)}
+_WIDER["float"] = {"double"}
+
+
+def _widened(rows: DataFrame, there: Mapping[str, str | None]) -> DataFrame:
+    """Numbers as wide as the table has them, where nothing is lost by it."""
+    wider = {
+        field.name: f.col(f"`{field.name}`").cast(kind)
+        for field in rows.schema.fields
+        if (kind := there.get(field.name)) is not None
+        and (kind in _WIDER.get(field.dataType.simpleString(), ()) or _holds(kind, field.dataType.simpleString()))
+    }
+    return rows.withColumns(wider) if wider else rows
+
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether one decimal has room for all of another."""
+    one, other = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
+    if one is None or other is None or wide == narrow:
+        return False
+    digits, scale = int(one[1]), int(one[2])
+    return scale >= int(other[2]) and digits - scale >= int(other[1]) - int(other[2])
+
+
+def _require_names(rows: DataFrame, columns: tuple[str, ...]) -> None:
+    """In Delta's log, a partition is text."""
+    for field in rows.schema.fields:
+        if field.name in columns and isinstance(field.dataType, t.BinaryType):
+            raise TableError(f"column {field.name!r} is bytes, which name no partition: partition by another column")
 
 
 def _delta_schema(rows: DataFrame) -> Any:
@@ -242,13 +272,31 @@ def _add_missing_columns(table: Any, schema: Any) -> None:
     new = [field for field in schema.fields if field.name not in there]
     for field in schema.fields:
         known = there.get(field.name)
-        if known is not None and known.type != field.type:
+        if known is None or known.type == field.type:
+            continue
+        if not _only_gains(known.type, field.type):
             raise TableError(
-                f"column {field.name!r} is {field.type} in the pipeline and {known.type} in the table; "
+                f"column {field.name!r} is {_shown(field.type)} in the pipeline and {_shown(known.type)} in the table; "
                 "cast it in a step, or write to another table"
             )
+        new.append(field)
     if new:
         table.alter.add_columns(new)
+
+
+def _only_gains(known: Any, wanted: Any) -> bool:
+    """Whether a struct is the one the table has, with more fields; in lists and maps Delta lets nothing change."""
+    if not all(hasattr(each, "fields") for each in (known, wanted)):
+        return False
+    fields = {each.name: each.type for each in wanted.fields}
+    return all(
+        each.name in fields and (each.type == fields[each.name] or _only_gains(each.type, fields[each.name]))
+        for each in known.fields
+    )
+
+
+def _shown(kind: Any) -> str:
+    return str(kind.to_json()).strip('"')
 
 
 def compact_delta(path: str, options: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -304,41 +352,95 @@ def append_to_iceberg(
     overwrite: bool = False,
 ) -> int | None:
     """Commit a batch to an Iceberg table; None if it was there already, else the number of rows."""
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.expressions import AlwaysTrue
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     marker = f"moldau.batch.{app_id}"
-    try:
-        table = catalog.load_table(name)
-    except NoSuchTableError:
-        table = None
-    if table is not None and int(table.properties.get(marker, "-1")) >= batch_id:
+    table = _iceberg_table(catalog, name)
+    if table is not None and _last_batch(table, marker) >= batch_id:
         return None
-    rows = evolved(rows, {})
+    there = {} if table is None else _iceberg_types(table)
+    rows = _widened(evolved(rows, there), there)
     nullable = StructType([StructField(field.name, field.dataType, True) for field in rows.schema.fields])
     schema = to_arrow_schema(nullable, timezone="UTC")
     if table is None:
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         table = catalog.create_table_if_not_exists(name, schema)
-    elif set(schema.names) - {field.name for field in table.schema().fields}:
-        with table.update_schema() as update:
-            update.union_by_name(schema)
-        table = catalog.load_table(name)
+    table = _with_columns(catalog, table, name, schema)
     table = _partitioned(catalog, table, name, partition_by)
     folder = f"{table.location()}/data"
     # Iceberg's files keep the columns their folders are named after: the folders are made by copies of them.
     copies = {f"{_FOLDER}{each}": f.col(f"`{each}`") for each in partition_by}
     plain = rows.select(*(f"`{each}`" for each in schema.names))
     files = write_files(plain.withColumns(copies) if copies else plain, folder, tuple(copies))
-    with table.transaction() as transaction:
-        if overwrite and table.current_snapshot() is not None:
-            transaction.delete(AlwaysTrue())
-        if files:
-            paths = [f"{folder}/{each.path}" for each in files]
-            transaction.add_files(paths, snapshot_properties={"moldau.query": app_id, "moldau.batch": str(batch_id)})
-        offsets = next_offsets(rows)
-        told = {_OFFSETS: _joined(table.properties.get(_OFFSETS), offsets)} if offsets else {}
-        transaction.set_properties({marker: str(batch_id), **told})
-    return sum(each.rows for each in files)
+    paths = [f"{folder}/{each.path}" for each in files]
+    offsets = next_offsets(rows)
+    for attempt in range(_COMMIT_ATTEMPTS):
+        # Somebody else's commit in between may be this very batch, by a driver that was thought dead. So pyiceberg is
+        # not to try again by itself: we look first.
+        table.metadata.properties[_RETRIES] = "0"
+        known = _joined(iceberg_offsets(table), offsets)
+        told = {_OFFSETS: json.dumps(known, sort_keys=True)} if known else {}
+        try:
+            with table.transaction() as transaction:
+                if overwrite and table.current_snapshot() is not None:
+                    transaction.delete(AlwaysTrue())
+                if paths:
+                    of = {"moldau.query": app_id, "moldau.batch": str(batch_id)}
+                    transaction.add_files(paths, snapshot_properties=of)
+                transaction.set_properties({marker: str(batch_id), **told})
+            return sum(each.rows for each in files)
+        except CommitFailedException:
+            if attempt + 1 == _COMMIT_ATTEMPTS:
+                raise
+            time.sleep(0.1 * 2**attempt)
+            table = catalog.load_table(name)
+            if _last_batch(table, marker) >= batch_id:
+                return None
+    raise AssertionError("unreachable")
+
+
+_COMMIT_ATTEMPTS = 6
+_RETRIES = "commit.retry.num-retries"
+
+
+def _iceberg_table(catalog: Any, name: str) -> Any:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        return None
+
+
+def _iceberg_types(table: Any) -> dict[str, str | None]:
+    """As `_delta_types`."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    kinds = from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
+    nested = (t.StructType, t.ArrayType, t.MapType)
+    return {
+        each.name: None if isinstance(each.dataType, nested) else each.dataType.simpleString() for each in kinds.fields
+    }
+
+
+def _last_batch(table: Any, marker: str) -> int:
+    return int(table.properties.get(marker, "-1"))
+
+
+def _with_columns(catalog: Any, table: Any, name: str, schema: Any) -> Any:
+    """The table with the columns of the rows, and as wide as they are. What is wider already stays so."""
+    from pyiceberg.exceptions import ValidationError
+
+    before = table.schema().schema_id
+    try:
+        with table.update_schema() as update:
+            update.union_by_name(schema)
+    except (ValidationError, ValueError) as refusal:
+        raise TableError(
+            f"the rows do not fit the table {name}: {refusal}; cast the column in a step, or write to another table"
+        ) from refusal
+    return table if table.schema().schema_id == before else catalog.load_table(name)

@@ -1,0 +1,185 @@
+"""Tables whose records change: fields of any name, wider numbers, others who write at the same time."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moldau.spark.pipelines import database_sink, evolution, tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXTRA = "id long, _extra map<string,string>"
+PLACED = "id long, _topic string, _partition int, _offset long"
+NO_NAMES = {"": "a", "b`c": "d", "e.f": "g", "n\nl": "h", "x" * 300: "i"}
+
+
+def delta_rows(path: str) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable
+
+    return sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+
+
+def iceberg_rows(catalog: Any, name: str) -> list[dict[str, Any]]:
+    return sorted(catalog.load_table(name).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+def hostile(spark: "SparkSession") -> list["DataFrame"]:
+    """Two batches of records whose fields have the names they like."""
+    first = {"Foo": "a", "foo": "b", "ID": "9", "_topic": "no place", "a b": "c", **NO_NAMES}
+    second = {"FOO": "later", "A B": "d"}
+    return [
+        spark.createDataFrame([(1, first), (None, {"ID": "2"})], EXTRA),
+        spark.createDataFrame([(3, second)], EXTRA),
+    ]
+
+
+def check_hostile(rows: list[dict[str, Any]]) -> None:
+    assert [(row["id"], row["Foo"], row["a b"]) for row in rows] == [(1, "a", "c"), (2, None, None), (3, "later", "d")]
+    assert json.loads(rows[0]["_more"]) == {**NO_NAMES, "_topic": "no place"}
+    assert [row["_more"] for row in rows[1:]] == [None, None]
+    assert set(rows[0]) == {"id", "Foo", "a b", "_more"}
+
+
+def test_no_name_of_a_field_stops_delta(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for number, rows in enumerate(hostile(spark)):
+        tables.append_to_delta(rows, path, app_id="q", batch_id=number)
+    check_hostile(delta_rows(path))
+
+
+def test_no_name_of_a_field_stops_iceberg(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    for number, rows in enumerate(hostile(spark)):
+        tables.append_to_iceberg(rows, catalog, "d.t", app_id="q", batch_id=number)
+    check_hostile(iceberg_rows(catalog, "d.t"))
+
+
+def test_no_name_of_a_field_stops_a_database(spark: "SparkSession", tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(f"sqlite:///{tmp_path}/db")
+    for number, rows in enumerate(hostile(spark)):
+        database_sink.write_batch(rows, engine, "t", app_id="q", batch_id=number)
+    long = spark.createDataFrame([(4, {"y" * 64: "longer than PostgreSQL's names"})], EXTRA)
+    database_sink.write_batch(long, engine, "t", app_id="q", batch_id=2)
+    with engine.connect() as connection:
+        found = [dict(row._mapping) for row in connection.execute(text("SELECT * FROM t ORDER BY id"))]
+    check_hostile(found[:3])
+    assert json.loads(found[3]["_more"]) == {"y" * 64: "longer than PostgreSQL's names"}
+
+
+def test_fields_without_end_become_one_column(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evolution, "COLUMNS_MAX", 4)
+    path = str(tmp_path / "t")
+    for number in range(3):
+        fields = {f"f{number}{each}": str(each) for each in range(2)}
+        tables.append_to_delta(
+            spark.createDataFrame([(number, {**fields, "f00": "x"})], EXTRA), path, app_id="q", batch_id=number
+        )
+    rows = delta_rows(path)
+    assert set(rows[0]) == {"id", "f00", "f01", "f10", "_more"}
+    assert [row["f00"] for row in rows] == ["x"] * 3
+    assert [json.loads(row["_more"] or "{}") for row in rows] == [{}, {"f11": "1"}, {"f20": "0", "f21": "1"}]
+
+
+def test_iceberg_tables_grow_wider_and_stay_so(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    one = spark.createDataFrame([(1, 1.5, (1,))], "id int, x float, s struct<a int>")
+    wider = spark.createDataFrame([(1 << 40, 1e300, (1, 2))], "id long, x double, s struct<a int, b int>")
+    for number, rows in enumerate([one, wider, one]):
+        tables.append_to_iceberg(rows, catalog, "d.t", app_id="q", batch_id=number)
+    found = iceberg_rows(catalog, "d.t")
+    assert [(row["id"], row["x"], row["s"]["b"]) for row in found] == [(1, 1.5, None)] * 2 + [(1 << 40, 1e300, 2)]
+    with pytest.raises(tables.TableError, match=r"do not fit the table d.t.*cast the column in a step"):
+        tables.append_to_iceberg(spark.createDataFrame([("x",)], "id string"), catalog, "d.t", app_id="q", batch_id=3)
+
+
+def test_narrower_numbers_fit_tables_as_they_are(spark: "SparkSession", tmp_path: Path) -> None:
+    path, catalog = str(tmp_path / "t"), tables.iceberg_catalog(str(tmp_path / "w"), {})
+    wide = spark.createDataFrame([(1 << 40, 1e300)], "id long, x double").selectExpr("*", "CAST(1.5 AS DECIMAL(9,2)) d")
+    narrow = spark.createDataFrame([(1, 1.5)], "id int, x float").selectExpr("*", "CAST(2.5 AS DECIMAL(5,1)) d")
+    for number, rows in enumerate([wide, narrow]):
+        tables.append_to_delta(rows, path, app_id="q", batch_id=number)
+        tables.append_to_iceberg(rows, catalog, "d.t", app_id="q", batch_id=number)
+    for found in (delta_rows(path), iceberg_rows(catalog, "d.t")):
+        assert [(row["id"], row["x"], float(row["d"])) for row in found] == [(1, 1.5, 2.5), (1 << 40, 1e300, 1.5)]
+    with pytest.raises(tables.TableError, match=r"'id' is string in the pipeline and long in the table"):
+        tables.append_to_delta(spark.createDataFrame([("x",)], "id string"), path, app_id="q", batch_id=2)
+
+
+def test_structs_of_delta_tables_gain_fields(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.append_to_delta(spark.createDataFrame([(1, (1,))], "id int, s struct<a int>"), path, app_id="q", batch_id=0)
+    more = spark.createDataFrame([(2, (1, 2))], "id int, s struct<a int, b int>")
+    tables.append_to_delta(more, path, app_id="q", batch_id=1)
+    assert [row["s"] for row in delta_rows(path)] == [{"a": 1, "b": None}, {"a": 1, "b": 2}]
+
+
+def test_offsets_outlast_batches_without_rows_and_commits_of_others(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import DeltaTable
+
+    monkeypatch.setattr(tables, "_COMMITS_MAX", 2)
+    path = str(tmp_path / "t")
+    tables.append_to_delta(
+        spark.createDataFrame([(1, "t", 0, 5), (2, "t", 1, 7)], PLACED), path, app_id="q", batch_id=0
+    )
+    for number in range(1, 4):
+        tables.append_to_delta(spark.createDataFrame([], PLACED), path, app_id="q", batch_id=number)
+    assert tables.delta_offsets(path) == {"t": {"0": 6, "1": 8}}
+    for number in range(3):
+        DeltaTable(path).alter.set_table_properties({"who": str(number)}, raise_if_not_exists=False)
+    tables.append_to_delta(spark.createDataFrame([(3, "t", 0, 9)], PLACED), path, app_id="q", batch_id=4)
+    assert tables.delta_offsets(path) == {"t": {"0": 10, "1": 8}}
+
+
+def test_an_iceberg_batch_counts_once_though_a_driver_thought_dead_commits_it_too(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    first, second = (spark.createDataFrame([(number, "t", 0, number)], PLACED) for number in (1, 2))
+    tables.append_to_iceberg(first, catalog, "d.t", app_id="q", batch_id=0)
+    plain = tables.write_files
+
+    def meanwhile(*args: Any) -> Any:
+        written = plain(*args)
+        monkeypatch.setattr(tables, "write_files", plain)
+        assert tables.append_to_iceberg(second, catalog, "d.t", app_id="q", batch_id=1) == 1
+        return written
+
+    monkeypatch.setattr(tables, "write_files", meanwhile)
+    assert tables.append_to_iceberg(second, catalog, "d.t", app_id="q", batch_id=1) is None
+    assert [row["id"] for row in iceberg_rows(catalog, "d.t")] == [1, 2]
+
+
+def test_somebody_elses_commit_does_not_stop_a_batch(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    first, second = (spark.createDataFrame([(number, "t", 0, number)], PLACED) for number in (1, 2))
+    tables.append_to_iceberg(first, catalog, "d.t", app_id="q", batch_id=0)
+    plain = tables.write_files
+
+    def meanwhile(*args: Any) -> Any:
+        table = catalog.load_table("d.t")
+        with table.transaction() as transaction:
+            transaction.set_properties({"owner": "somebody else"})
+        table.append(table.scan().to_arrow())
+        return plain(*args)
+
+    monkeypatch.setattr(tables, "write_files", meanwhile)
+    assert tables.append_to_iceberg(second, catalog, "d.t", app_id="q", batch_id=1) == 1
+    assert [row["id"] for row in iceberg_rows(catalog, "d.t")] == [1, 1, 2]
+    assert catalog.load_table("d.t").properties["owner"] == "somebody else"
+
+
+def test_partitions_have_names(spark: "SparkSession", tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(1, b"\xff\x00")], "id int, p binary")
+    with pytest.raises(tables.TableError, match="'p' is bytes"):
+        tables.append_to_delta(rows, str(tmp_path / "t"), app_id="q", batch_id=0, partition_by=("p",))
