@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.spark.pipelines import PipelineError, loads, model
+from moldau.spark.pipelines import PipelineError, http_intake, loads, model
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.shadow import shadow_of
 from moldau.spark.pipelines.validate import validate
@@ -71,9 +71,74 @@ def test_who_may_not_and_what_is_too_much(intake: Intake, bootstrap: str, topic:
     assert read_all(bootstrap, topic) == []
 
 
-def test_brokers_that_are_away_are_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    from moldau.spark.pipelines import http_intake
+def test_a_key_is_bytes_and_a_token_any_text(intake: Intake, bootstrap: str, topic: str) -> None:
+    assert post(intake.port, b"x", "/?key=%FF%00a") == (200, {"written": 1})
+    assert [message.key() for message in read_all(bootstrap, topic)] == [b"\xff\x00a"]
+    (other,) = open_intakes(pipeline_of(bootstrap, topic, token="gehe\u00edm"))
+    try:
+        assert post(other.port, b"y", Authorization="Bearer gehe\u00edm".encode().decode("latin-1"))[0] == 200
+    finally:
+        other.close()
 
+
+def test_what_is_never_taken_is_said_so_and_the_answer_arrives(intake: Intake, bootstrap: str, topic: str) -> None:
+    """Whoever is told nothing, or 503, sends it again, for ever."""
+    assert post(intake.port, b"x" * (5 << 20))[0] == 413
+    assert post(intake.port, b"x" * (5 << 20), Authorization="Bearer wrong")[0] == 401
+    assert post(intake.port, b"x" * (1 << 20)) == (413, {"error": "an event is larger than a record may be"})
+    for headers, code in (
+        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", b"411"),
+        (b"Content-Length: 3\r\nContent-Length: 5\r\n\r\nabcde", b"400"),
+    ):
+        with socket.create_connection(("127.0.0.1", intake.port)) as caller:
+            caller.sendall(b"POST / HTTP/1.1\r\nAuthorization: Bearer s3cret\r\n" + headers)
+            assert caller.recv(100).split()[1] == code
+    assert read_all(bootstrap, topic) == []
+
+
+def test_more_events_than_the_client_keeps_at_a_time(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = http_intake.Producer
+    monkeypatch.setattr(
+        http_intake,
+        "Producer",
+        lambda settings: plain({**settings, "queue.buffering.max.messages": 10, "linger.ms": 50}),
+    )
+    (opened,) = open_intakes(pipeline_of(bootstrap, topic))
+    try:
+        lines = b"".join(b"%d\n" % number for number in range(100))
+        assert post(opened.port, lines, **{"Content-Type": "application/x-ndjson"}) == (200, {"written": 100})
+    finally:
+        opened.close()
+    assert [message.value() for message in read_all(bootstrap, topic)] == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("sent", [b"POST / HTTP/1.0\r\nX-A: ", b"POST / HTTP/1.0\r\nContent-Length: 9999\r\n\r\n"])
+def test_who_sends_a_byte_now_and_then_holds_no_place(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(http_intake, "_REQUEST_SECONDS", 1.0)
+    (opened,) = open_intakes(pipeline_of(bootstrap, topic, token=""))
+    try:
+        with socket.create_connection(("127.0.0.1", opened.port)) as slow:
+            slow.sendall(sent)
+            slow.settimeout(0.05)
+            while True:  # until we are sent away
+                try:
+                    slow.sendall(b"x")
+                    if slow.recv(1000) == b"":
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+        assert post(opened.port, b"y")[0] == 200
+    finally:
+        opened.close()
+
+
+def test_brokers_that_are_away_are_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_intake, "_ANSWER_SECONDS", 1.0)
     with Broker() as broker:
         topic = create_topic(broker.bootstrap_servers)

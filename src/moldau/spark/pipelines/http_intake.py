@@ -13,15 +13,18 @@ Invariant: memory is bounded by requests at a time and bytes in each; whoever co
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import logging
+import socket
 import threading
+import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from moldau.spark.connecting import librdkafka_settings
 from moldau.spark.pipelines import model
@@ -31,11 +34,18 @@ _BYTES_MAX = 1 << 20  # of one request
 _AT_ONCE = 32
 _ANSWER_SECONDS = 30.0
 _SILENCE_SECONDS = 10.0
+_REQUEST_SECONDS = 20.0  # from the first byte to the last, however busily somebody sends
+_UNREAD_BYTES_MAX = 16 << 20
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE)
 _log = logging.getLogger(__name__)
 
 
 class NotWritten(RuntimeError):
     """The brokers did not confirm everything in time."""
+
+
+class TooLarge(RuntimeError):
+    """An event is larger than a record may be: sending it again would not help."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -77,27 +87,43 @@ class Writer:
             self._producer.poll(0.1)
 
     def write(self, events: Sequence[bytes], key: bytes | None) -> None:
-        """Return when all are acknowledged; else NotWritten, and some may be there."""
+        """Return when all are acknowledged; else NotWritten or TooLarge, and some may be there."""
         left, done, errors = [len(events)], threading.Event(), []
+        deadline = time.monotonic() + _ANSWER_SECONDS
         lock = threading.Lock()
 
         def report(error: Any, _: Any) -> None:
             with lock:
                 left[0] -= 1
                 if error is not None:
-                    errors.append(error.str())
+                    errors.append(error)
                 if not left[0]:
                     done.set()
 
-        try:
-            for event in events:
-                self._producer.produce(self._topic, event, key, on_delivery=report)
-        except (BufferError, KafkaException) as error:
-            raise NotWritten(str(error)) from error
+        for event in events:
+            self._produce(event, key, report, deadline)
         if not done.wait(_ANSWER_SECONDS + 5):
             raise NotWritten("the brokers do not answer")
+        too_large = next((each for each in errors if each.code() in _TOO_LARGE), None)
+        if too_large is not None:
+            raise TooLarge(too_large.str())
         if errors:
-            raise NotWritten(errors[0])
+            raise NotWritten(errors[0].str())
+
+    def _produce(self, event: bytes, key: bytes | None, report: Callable[..., None], deadline: float) -> None:
+        """Many small events fill the client's queue: there is room again when some were acknowledged."""
+        while True:
+            try:
+                self._producer.produce(self._topic, event, key, on_delivery=report)
+            except BufferError as full:
+                if time.monotonic() > deadline:
+                    raise NotWritten(str(full)) from full
+                time.sleep(0.01)  # librdkafka tells of acknowledgements, not of room
+            except KafkaException as error:
+                kind = TooLarge if error.args[0].code() in _TOO_LARGE else NotWritten
+                raise kind(str(error)) from error
+            else:
+                return
 
     def close(self) -> None:
         self._producer.flush(5)
@@ -154,8 +180,6 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
         if ":" in address[0]:
-            import socket
-
             self.address_family = socket.AF_INET6
         super().__init__(address, handler)
 
@@ -184,15 +208,26 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.0"  # one request a connection: nobody holds a place by saying nothing
         timeout = _SILENCE_SECONDS
 
+        def setup(self) -> None:
+            super().setup()
+            self.rfile.close()
+            self.rfile = io.BufferedReader(_Timely(self.connection, time.monotonic() + _REQUEST_SECONDS))
+
         def do_POST(self) -> None:  # http.server's name
-            if token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), _bearer(token)):
-                self._answer(401, {"error": "send the token: Authorization: Bearer …"})
+            authorization = self.headers.get("Authorization", "").encode("latin-1")  # as it was sent
+            if token and not hmac.compare_digest(authorization, _bearer(token)):
+                self._refuse(401, "send the token: Authorization: Bearer …")
                 return
-            length = self.headers.get("Content-Length", "")
-            if not length.isascii() or not length.isdecimal() or len(length) > 18:
-                self._answer(411, {"error": "send Content-Length"})
+            lengths = {each.strip() for each in self.headers.get_all("Content-Length", [])}
+            length = next(iter(lengths), "")
+            if len(lengths) > 1:
+                self._refuse(400, "Content-Length says two things")
+            elif "Transfer-Encoding" in self.headers:
+                self._refuse(411, "send Content-Length, and the body as it is: no Transfer-Encoding")
+            elif not length.isascii() or not length.isdecimal() or len(length) > 18:
+                self._refuse(411, "send Content-Length")
             elif int(length) > _BYTES_MAX:
-                self._answer(413, {"error": f"at most {_BYTES_MAX} bytes a request"})
+                self._refuse(413, f"at most {_BYTES_MAX} bytes a request")
             else:
                 body = self.rfile.read(int(length))
                 if len(body) == int(length):  # else the caller went away in the middle: half an event is none
@@ -206,15 +241,29 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
             if not events:
                 self._answer(400, {"error": "there is no event in it"})
                 return
-            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+            # A key is bytes: what is no text comes through as well.
+            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query, errors="surrogateescape")
             key = asked["key"][0].encode(errors="surrogateescape") if "key" in asked else None
             try:
                 writer.write(events, key)
+            except TooLarge as error:
+                _log.warning("an event by HTTP was not written: %s", error)
+                self._answer(413, {"error": "an event is larger than a record may be"})
+                return
             except NotWritten as error:
                 _log.warning("events by HTTP were not written: %s", error)
                 self._answer(503, {"error": "not written: send it again"}, retry=True)
                 return
             self._answer(200, {"written": len(events)})
+
+        def _refuse(self, code: int, error: str) -> None:
+            """Answer before the body is read. It is taken in nevertheless, if there is not too much of it: who closes
+            a connection with bytes unread takes the answer back."""
+            self._answer(code, {"error": error})
+            self.connection.shutdown(socket.SHUT_WR)
+            left = _UNREAD_BYTES_MAX
+            while left > 0 and (unread := self.rfile.read1(1 << 16)):
+                left -= len(unread)
 
         def _answer(self, code: int, content: dict[str, Any], *, retry: bool = False) -> None:
             body = json.dumps(content).encode()
@@ -230,6 +279,26 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
             """Nobody wants a line for each event."""
 
     return Handler
+
+
+class _Timely(io.RawIOBase):
+    """What a caller sends, as long as it comes in time: nobody holds a place by sending a byte now and then."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection, self._deadline = connection, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request takes too long")
+        self._connection.settimeout(min(left, _SILENCE_SECONDS))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_SILENCE_SECONDS)
 
 
 def _bearer(token: str) -> bytes:
