@@ -74,6 +74,48 @@ def test_json_types_what_fits_and_explains_what_does_not(spark: "SparkSession") 
     }
 
 
+def test_no_number_runs_over_into_another(spark: "SparkSession") -> None:
+    """Spark's reader takes 255 for -1, and seconds beyond microseconds for some time of another century."""
+    how = model.JsonParse(
+        schema="b tinyint, at timestamp, local timestamp_ntz, day date, l array<tinyint>, "
+        "n struct<at: timestamp>, m map<string,timestamp>, a array<timestamp>"
+    )
+    turned = (1 << 64) // 1_000_000 + 1_763_208_000  # once round, and it is 2025
+    good, bad = split(
+        spark,
+        how,
+        b'{"b": 127, "at": 1763208000, "l": [-128, null], "n": {"at": -5}, "m": {"x": 0}, "a": [0, null]}',
+        b'{"b": 128}',
+        b'{"b": -129}',
+        b'{"l": [1, 255]}',
+        b'{"at": 1763208000000}',
+        b'{"at": %d}' % turned,
+        b'{"n": {"at": %d}}' % turned,
+        b'{"m": {"x": %d}}' % turned,
+        b'{"a": [0, %d]}' % -turned,
+        b'{"at": "10000-01-01T00:00:00Z"}',
+        b'{"local": "10000-01-01T00:00:00"}',
+        b'{"day": "10000-01-01"}',
+        b'{"b": 7, "more": 12345678901234567890, "at": "9999-12-31T23:59:59Z"}',
+    )
+    assert [(row["b"], row["l"]) for row in good] == [(127, [-128, None]), (7, None)]
+    assert good[0]["at"].timestamp() == 1763208000
+    no_time = "seconds are no time between the years 1 and 9999"
+    assert bad == {
+        1: "field b: 128 is too large for tinyint",
+        2: "field b: -129 is too large for tinyint",
+        3: "field l[1]: 255 is too large for tinyint",
+        4: f"field at: 1763208000000 {no_time}",
+        5: f"field at: {turned} {no_time}",
+        6: f"field n.at: {turned} {no_time}",
+        7: f"field m.x: {turned} {no_time}",
+        8: f"field a[1]: -{turned} {no_time}",
+        9: 'field at: expected timestamp, found "10000-01-01T00:00:00Z"',
+        10: 'field local: expected timestamp_ntz, found "10000-01-01T00:00:00"',
+        11: 'field day: expected date, found "10000-01-01"',
+    }
+
+
 def test_no_json_ends_a_query_and_no_number_becomes_infinite(spark: "SparkSession") -> None:
     """Reasons are found in Python, which has limits of its own, and are written as UTF-8."""
     how = model.JsonParse(

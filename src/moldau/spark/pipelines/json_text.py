@@ -22,6 +22,7 @@ from moldau.spark.strict_json import NotStrict, encodable, parse, shown, without
 
 _DOUBLE_MAX = sys.float_info.max
 _FLOAT_MAX = 3.4028235e38
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999
 # What Spark's reader of JSON takes at most.
 _DIGITS_MAX = 1_000
 _NAME_CHARACTERS_MAX = 50_000
@@ -142,6 +143,8 @@ def _misfit(value: Any, data_type: t.DataType, path: str, fits: Fits) -> str | N
         )
     if fits(value, data_type):
         return None
+    if isinstance(value, int) and isinstance(data_type, t.TimestampType) and not isinstance(value, bool):
+        return f"{at}: {shown(value)} seconds are no time between the years 1 and {datetime.MAXYEAR}"
     if isinstance(value, int | float) and not isinstance(value, bool) and _is_too_large(value, data_type):
         return f"{at}: {shown(value)} is too large for {data_type.simpleString()}"
     return f"{at}: expected {data_type.simpleString()}, found {shown(value)}"
@@ -167,7 +170,9 @@ def _fits(value: Any, data_type: t.DataType) -> bool:
         return is_number and _is_decimal(value, data_type)
     if isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.DateType) and isinstance(value, str):
         return _is_time(value)
-    # Binary, and times as numbers: it was told to be bad, so it is.
+    if isinstance(data_type, t.TimestampType) and isinstance(value, int) and not isinstance(value, bool):
+        return _FIRST_SECOND <= value <= _LAST_SECOND
+    # Binary, and other times as numbers: it was told to be bad, so it is.
     return False
 
 

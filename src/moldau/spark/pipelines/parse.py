@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from moldau.spark.pipelines import model
+from moldau.spark.pipelines import json_limits, model
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.patterns import group_names, java_pattern, line_pattern
 from moldau.spark.pipelines.schema import parse_schema, parse_type
@@ -174,12 +174,13 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
 
     So the value is read inside of an object of ours, where nothing but a comma or a brace can follow it, and once more
     inside of an array, where nothing but a comma or a bracket can, by the reader of variants, which refuses equal keys.
-    Nothing but blanks can follow in both.
+    Nothing but blanks can follow in both. What Spark's reader lets run over silently is `json_limits`' business.
     """
     schema = schema_of(parse, given)
     strictly = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"} if parse.strict else {}
     options = {**strictly, **parse.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    wrapper = t.StructType([t.StructField("v", _nullable(schema)), t.StructField(_CORRUPT, t.StringType())])
+    roomy = json_limits.roomy(_nullable(schema)) if parse.strict else _nullable(schema)
+    wrapper = t.StructType([t.StructField("v", roomy), t.StructField(_CORRUPT, t.StringType())])
     read = f.from_json(f.concat(f.lit('{"v":'), _text(), f.lit("}")), wrapper, options)
     whole = f.try_parse_json(f.concat(f.lit("["), _text(), f.lit("]"))).isNotNull() if parse.strict else f.lit(True)
     frame = _parsed_once(packed, f.struct(read.alias("read"), whole.alias("whole")))
@@ -189,10 +190,10 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
         f.col(inner).isNull()
         | f.col(f"{_PARSED}.read.{_CORRUPT}").isNotNull()
         | ~f.col(f"{_PARSED}.whole")
-        | (_has_infinity(f.col(inner), schema) if parse.strict else f.lit(False))
+        | (json_limits.beyond(f.col(inner), schema, _text()) if parse.strict else f.lit(False))
     )
     error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, inner))
-    columns = [f.col(f"{inner}.`{name}`").alias(name) for name in schema.names]
+    columns = [f.col(f"{inner}.`{each.name}`").try_cast(each.dataType).alias(each.name) for each in schema.fields]
     if parse.new_columns == "reject":
         new = f.array_except(f.coalesce(f.json_object_keys(_text()), f.array().cast("array<string>")), known)
         reason = f.concat(f.lit("fields the schema does not have: "), f.array_join(new, ", "))
@@ -201,34 +202,6 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
         every = f.from_json(_text(), t.MapType(t.StringType(), t.StringType()))
         columns.append(f.map_filter(every, lambda key, _: ~f.array_contains(known, key)).alias(EXTRA))
     return frame.select(*columns, RAW, _fenced(f.coalesce(_text_error(), error)).alias(ERROR))
-
-
-def _has_infinity(column: Column, data_type: t.DataType) -> Column:
-    """Whether a number was too large for its type, anywhere in a value: Spark's reader makes it infinite."""
-    if isinstance(data_type, t.DoubleType | t.FloatType):
-        return f.coalesce(f.abs(column) == f.lit(float("inf")), f.lit(False))
-    found = f.lit(False)
-    if not _holds_floats(data_type):
-        return found
-    if isinstance(data_type, t.StructType):
-        for field in data_type.fields:
-            found = found | _has_infinity(column.getField(field.name), field.dataType)
-    elif isinstance(data_type, t.ArrayType):
-        element = data_type.elementType
-        found = f.coalesce(f.exists(column, lambda each: _has_infinity(each, element)), found)
-    elif isinstance(data_type, t.MapType):
-        found = _has_infinity(f.map_values(column), t.ArrayType(data_type.valueType))
-    return found
-
-
-def _holds_floats(data_type: t.DataType) -> bool:
-    if isinstance(data_type, t.StructType):
-        return any(_holds_floats(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, t.ArrayType):
-        return _holds_floats(data_type.elementType)
-    if isinstance(data_type, t.MapType):
-        return _holds_floats(data_type.valueType)
-    return isinstance(data_type, t.DoubleType | t.FloatType)
 
 
 def _csv(packed: DataFrame, parse: model.CsvParse) -> DataFrame:
