@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from moldau.spark.pipelines import PipelineError, http_intake, loads, model
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
@@ -99,7 +100,7 @@ def test_what_is_never_taken_is_said_so_and_the_answer_arrives(intake: Intake, b
 def test_more_events_than_the_client_keeps_at_a_time(
     bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = http_intake.Producer
+    plain = Producer
     monkeypatch.setattr(
         http_intake,
         "Producer",
