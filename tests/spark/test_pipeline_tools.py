@@ -18,9 +18,12 @@ from moldau.cli.pipelines import app
 from moldau.spark.pipelines import PipelineError, load, loads, model, validate
 from moldau.spark.pipelines.errors import Mark, Problem
 from moldau.spark.pipelines.explain import explained
+from moldau.spark.pipelines.json_text import infer_schema, without_nulls
 from moldau.spark.pipelines.metrics import exposition, served
 from moldau.spark.pipelines.progress import QueryProgress
 from moldau.spark.pipelines.redrive import is_allowed, redrive
+from moldau.spark.pipelines.scaffold import pipeline_text
+from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.secrecy import keeping_secrets, redacted
 from moldau.spark.pipelines.shadow import shadow_of
 from moldau.toolkit import dead_letters
@@ -319,3 +322,26 @@ def test_metrics_and_a_view_of_80_columns() -> None:
     assert "1.2M" in lines[1]
     assert "187.3k" in lines[1]
     console.file.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "value"),
+    [
+        ("p", "null", b'{"a": 1}'),
+        ("null", "t", b'{"a": 1}'),
+        ("p", "1e5", b'{"a": {"b c": 1, "x:y": 2, "d,e>": 3, "1": 4}}'),
+        ("p", "t", b'{"a": [{"x`y": {"z": 1}}], "b": {"not": null}}'),
+        ("p", "t", b'{"a`b": 1, "c": 2}'),
+    ],
+)
+def test_a_new_file_can_be_read_whatever_topics_and_fields_are_called(name: str, topic: str, value: bytes) -> None:
+    found = loads(pipeline_text(name, {"bootstrap.servers": "h:1"}, topic, [value], {}), "p.yaml")
+    validate(found)
+    (source,) = found.sources.values()
+    assert isinstance(source, model.TopicSource)
+    assert (found.name, source.topic) == (name, topic)
+    assert isinstance(source.parse, model.JsonParse)
+    wanted = infer_schema([value])
+    assert wanted is not None
+    told = [each for each in without_nulls(wanted).fields if "`" not in each.name]
+    assert parse_schema(source.parse.schema).fields == told

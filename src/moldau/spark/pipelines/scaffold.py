@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+import yaml
 from pyspark.sql import types as t
 
 from moldau.client.cluster import Cluster, UnknownTopic
@@ -12,6 +13,7 @@ from moldau.spark.connecting import client_settings
 from moldau.spark.fetch_client import read_range
 from moldau.spark.options import EARLIEST, LATEST
 from moldau.spark.pipelines.json_text import infer_schema, without_nulls
+from moldau.spark.pipelines.schema import schema_text
 from moldau.spark.ranges import FetchSettings, RangeToRead
 
 _SAMPLE = 500
@@ -65,7 +67,7 @@ def pipeline_text(
     source = topic.replace(".", "_").replace("-", "_")
     source = source if source[:1].isalpha() else f"t_{source}"
     lines = [
-        f"name: {name}",
+        f"name: {_plain(name)}",
         f"about: From topic {topic}.",
         "parameters:",
         f"  bootstrap: ${{MOLDAU_BOOTSTRAP_SERVER:-{kafka['bootstrap.servers']}}}",
@@ -76,7 +78,7 @@ def pipeline_text(
         "",
         "sources:",
         f"  {source}:",
-        f"    topic: {topic}",
+        f"    topic: {_plain(topic)}",
         *_parse_lines(values),
         "",
         "sinks:",
@@ -87,13 +89,21 @@ def pipeline_text(
     return "\n".join(lines)
 
 
+def _plain(text: str) -> str:
+    """As it is, unless YAML would take it for something else, such as nothing."""
+    return text if yaml.safe_load(text) == text else json.dumps(text)
+
+
 def _parse_lines(values: Sequence[bytes]) -> list[str]:
     schema = infer_schema(values)
     objects = sum(1 for each in values if each[:1].strip() == b"{")
     if schema is not None and 2 * objects >= len(values):
         lines = ["    parse:", "      format: json", "      schema:"]
         for field in without_nulls(schema).fields:
-            kind = _time_or(field, values) or field.dataType.simpleString()
+            if "`" in field.name:
+                lines.append("        # a field with a backtick in its name is left out: no column is called so")
+                continue
+            kind = _time_or(field, values) or schema_text(field.dataType)
             lines.append(f"        {json.dumps(field.name)}: {json.dumps(kind)}")
         return [*lines, "      # require:", "      #   a rule with a name: some_column > 0"]
     if values and values[0][:1] == b"\0":

@@ -34,7 +34,8 @@ _PRIMITIVES: dict[str, t.DataType] = {
     "timestamp_ntz": t.TimestampNTZType(),
 }
 _OTHERS = ("decimal(p,s)", "array<…>", "map<…,…>", "struct<name:type,…>")
-_TOKEN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_][\w$-]*)|(\d+)|([<>(),:]))")
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][\w$-]*)|(\d+)|([<>(),:]))")
 
 
 # What other systems call them.
@@ -73,7 +74,8 @@ class _Parser:
             match = _TOKEN.match(text, position)
             if match is None:
                 raise SchemaError(f"cannot read {text[position:].strip()!r} in a schema; write `name type, name type`")
-            self.tokens.append(next(group for group in match.groups() if group is not None))
+            token = next(group for group in match.groups() if group is not None)
+            self.tokens.append(token if match[1] is None else token.replace("``", "`"))
             self.names.append(match[1] is not None or match[2] is not None)
             position = match.end()
         self.at = 0
@@ -172,3 +174,21 @@ def parse_type(text: str) -> t.DataType:
     if parser.peek():
         raise SchemaError(f"unexpected {parser.peek()!r} after the type")
     return found
+
+
+def schema_text(kind: t.DataType) -> str:
+    """The type as `parse_type` reads it: Spark's own text leaves names as they are, whatever is in them."""
+    match kind:
+        case t.StructType():
+            inner = ", ".join(f"{_name_text(each.name)}: {schema_text(each.dataType)}" for each in kind.fields)
+            return f"struct<{inner}>"
+        case t.ArrayType():
+            return f"array<{schema_text(kind.elementType)}>"
+        case t.MapType():
+            return f"map<{schema_text(kind.keyType)}, {schema_text(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
+
+
+def _name_text(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`{}`".format(name.replace("`", "``"))
