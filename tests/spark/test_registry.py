@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from moldau.spark.arrow_rows import decoded
+from moldau.spark.arrow_types import arrow_type_of
 from moldau.spark.avro_bytes import refuse_endless
 from moldau.spark.avro_types import record_schema
 from moldau.spark.datasource import MoldauDataSource
@@ -363,7 +363,7 @@ def test_an_unknown_id_is_not_guessed_without_a_registry() -> None:
 def rows_of(registry: FakeRegistry, format_: str, subject: str, *values: bytes) -> list[Any]:
     """What a worker makes of values: each a record, or the reason why not."""
     reader = reader_schema(format_, settings(registry), subject)
-    kind = to_arrow_type(reader.spark_type(), timezone="UTC")
+    kind = arrow_type_of(reader.spark_type())
     found = decoded(pa.array(values, pa.binary()), Decoder(reader).decode, kind).to_pylist()
     return [each["error"] or each["record"] for each in found]
 
@@ -434,7 +434,7 @@ def test_json_schemas_refer_to_each_other_and_never_to_the_network(registry: Fak
 @pytest.mark.parametrize("format_", ["avro", "json"])
 def test_what_is_written_fits_the_schema_it_is_registered_under(registry: FakeRegistry, format_: str) -> None:
     schema = spark_schema("m map<string,bigint>, l array<bigint>, d decimal(20,2), s struct<m:map<string,array<int>>>")
-    kind = to_arrow_type(schema, timezone="UTC")
+    kind = arrow_type_of(schema)
     row = {"m": {"a": 1, "b": None}, "l": [1, None], "d": decimal.Decimal("123.40"), "s": {"m": {"k": [2]}}}
     batch = pa.RecordBatch.from_arrays([pa.array([row], kind)], names=["value"])
     (written,) = with_bytes(iter([batch]), format_, settings(registry), "2026-w-value", schema)

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -32,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from moldau.spark.pipelines.database_outage import Patience
+from moldau.spark.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "moldau-database"
 _CHUNK_ROWS = 5_000
@@ -143,8 +143,9 @@ class _Range(InputPartition):
 def _read(options: Mapping[str, str], schema: StructType, part: _Range) -> Iterator[Any]:
     """Arrow batches of the rows in a range, streamed from the database."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
     from sqlalchemy import text
+
+    from moldau.spark.arrow_types import arrow_schema_of
 
     cursor = options.get("cursor")
     query, values = f"SELECT * FROM ({options['query']}) q", {}  # noqa: S608 - the user's own SELECT
@@ -152,7 +153,7 @@ def _read(options: Mapping[str, str], schema: StructType, part: _Range) -> Itera
         start = part.start if part.start is not None else -(1 << 62)
         query += f" WHERE {cursor} > :start AND {cursor} <= :end ORDER BY {cursor}"
         values = {"start": start, "end": part.end}
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema_of(schema)
     with _engine(options["url"]).connect() as connection:
         result = connection.execution_options(stream_results=True).execute(text(query), values)
         while rows := result.mappings().fetchmany(_CHUNK_ROWS):

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+from moldau.spark.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "moldau-delta-changes"
 # What a row tells about its change, beside `_change_type`; Delta's names.
@@ -127,10 +128,10 @@ class _ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Commit by commit: in their order, and one of them at a time in memory, batch by batch."""
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from moldau.spark.arrow_types import arrow_schema_of
 
         assert isinstance(partition, _Versions)
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        wanted = arrow_schema_of(self._schema)
         table = _table(self._options["path"])
         for version in range(partition.first, partition.last + 1):
             try:

@@ -376,12 +376,11 @@ def _decoded(packed: DataFrame, schema: t.StructType, make: Callable[[], Callabl
     returns = t.StructType([t.StructField("record", inner), t.StructField("error", t.StringType())])
 
     def decode(batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark.sql.pandas.types import to_arrow_type
-
         from moldau.spark.arrow_rows import decoded
+        from moldau.spark.arrow_types import arrow_type_of
 
         decoder = make()
-        record_type = to_arrow_type(inner, timezone="UTC")
+        record_type = arrow_type_of(inner)
         for batch in batches:
             yield decoded(batch, decoder, record_type)
 

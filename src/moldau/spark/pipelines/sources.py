@@ -17,11 +17,12 @@ from pyspark.sql import types as t
 
 from moldau.spark.pipelines import model, parse, store, topic_table
 from moldau.spark.pipelines.durations import seconds_of
-from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.errors import PipelineError, Problem, Where
 from moldau.spark.pipelines.functions import find
 from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.template_state import begin, folder_of
 from moldau.spark.pipelines.templates import Learner
+from moldau.spark.read_limits import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -289,12 +290,20 @@ def _files(spark: SparkSession, pipeline: model.Pipeline, source: model.FileSour
     return rows
 
 
+def _require_starts(where: Where, what: str) -> None:
+    """Where a batch begins is what these streams stand on: rows may go, and a cursor with them."""
+    if not HAS_LIMITS:
+        told = f"{what} needs Spark 4.2 or newer: Spark 4.1 does not tell Python sources where a batch begins"
+        raise PipelineError([Problem(where.mark, told)])
+
+
 def _delta(spark: SparkSession, pipeline: model.Pipeline, source: model.DeltaSource) -> DataFrame:
     path = _path(pipeline, source.delta)
     if not source.changes:
         from deltalake import DeltaTable
 
         return spark.read.parquet(*DeltaTable(path).file_uris())
+    _require_starts(source.where, "a change feed")
     from moldau.spark.pipelines.delta_changes import FORMAT, schema_of
 
     options = {"path": path, "start": source.start, "commits": str(source.commits_per_batch)}
@@ -304,6 +313,8 @@ def _delta(spark: SparkSession, pipeline: model.Pipeline, source: model.DeltaSou
 def _database(spark: SparkSession, source: model.DatabaseSource) -> DataFrame:
     from moldau.spark.pipelines.database_source import FORMAT
 
+    if source.cursor:
+        _require_starts(source.where, "a database with a cursor")
     options = {
         "url": source.database,
         "query": source.query or f"SELECT * FROM {source.table}",  # noqa: S608 - the user's own table

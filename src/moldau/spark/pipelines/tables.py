@@ -260,11 +260,12 @@ def _require_names(rows: DataFrame, columns: tuple[str, ...]) -> None:
 
 def _delta_schema(rows: DataFrame) -> Any:
     from deltalake import Schema
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
+    from moldau.spark.arrow_types import arrow_schema_of
+
     nullable = StructType([StructField(field.name, field.dataType, True) for field in rows.schema.fields])
-    return Schema.from_arrow(to_arrow_schema(nullable, timezone="UTC"))
+    return Schema.from_arrow(arrow_schema_of(nullable))
 
 
 def _add_missing_columns(table: Any, schema: Any) -> None:
@@ -354,8 +355,9 @@ def append_to_iceberg(
     """Commit a batch to an Iceberg table; None if it was there already, else the number of rows."""
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.expressions import AlwaysTrue
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
+
+    from moldau.spark.arrow_types import arrow_schema_of
 
     marker = f"moldau.batch.{app_id}"
     table = _iceberg_table(catalog, name)
@@ -364,7 +366,7 @@ def append_to_iceberg(
     there = {} if table is None else _iceberg_types(table)
     rows = _widened(evolved(rows, there), there)
     nullable = StructType([StructField(field.name, field.dataType, True) for field in rows.schema.fields])
-    schema = to_arrow_schema(nullable, timezone="UTC")
+    schema = arrow_schema_of(nullable)
     if table is None:
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         table = catalog.create_table_if_not_exists(name, schema)

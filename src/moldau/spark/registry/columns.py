@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from moldau.spark.arrow_rows import decoded
+from moldau.spark.arrow_types import arrow_type_of
 from moldau.spark.registry.client import RegistrySettings
 from moldau.spark.registry.formats import Decoder, Encoder, ReaderSchema
 
@@ -21,7 +21,7 @@ class BadValue(ValueError):
 def with_values(rows: Iterator[Any], reader: ReaderSchema, *, fails: bool) -> Iterator[Any]:
     """The source's rows with their values decoded."""
     decoder = Decoder(reader)
-    kind = to_arrow_type(reader.spark_type(), timezone="UTC")
+    kind = arrow_type_of(reader.spark_type())
     for batch in rows:
         place = batch.schema.get_field_index("value")
         record, errors = decoded(batch.column(place), decoder.decode, kind).flatten()
