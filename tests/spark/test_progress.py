@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from moldau.spark.pipelines.progress import QueryWatch
+from moldau.spark.pipelines.progress import QueryWatch, refusal
 
 
 def test_reports_of_spark_connect_are_added_up_from_their_sources() -> None:
@@ -18,3 +18,14 @@ def test_reports_of_spark_connect_are_added_up_from_their_sources() -> None:
     assert [watch.look().rows_total, watch.look().rows_per_second] == [42, 8.0]
     query.recentProgress = [report, whole]
     assert [watch.look().rows_total, watch.look().rows_per_second] == [47, 3.0]
+
+
+def test_what_a_source_says_is_told_and_not_the_first_line_of_a_traceback() -> None:
+    told = """
+[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call last):
+  File "worker.py", line 5, in main
+    raise OptionError(text)
+moldau.spark.options.OptionError: 'includeHeaders' is true or false
+ SQLSTATE: 38000"""
+    assert refusal(Exception(told)) == "moldau.spark.options.OptionError: 'includeHeaders' is true or false"
+    assert refusal(Exception("\n[NO_COLUMN] no  such\tcolumn;\n'Project\n+- x")) == "[NO_COLUMN] no such column"

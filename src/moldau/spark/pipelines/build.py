@@ -19,6 +19,7 @@ from moldau.spark.pipelines import model, sources, transforms
 from moldau.spark.pipelines.errors import PipelineError, Problem, Where
 from moldau.spark.pipelines.graph import Graph, Part
 from moldau.spark.pipelines.kept_tables import KeptTables
+from moldau.spark.pipelines.progress import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +146,6 @@ def _placed(where: Where, name: str, make: Callable[[], T]) -> T:
     try:
         return make()
     except PySparkException as error:
-        message = " ".join(str(error).strip().split(";\n")[0].split("\n")[0].split())  # some begin with an empty line
-        raise PipelineError([Problem(where.mark, f"Spark does not accept {name!r}: {message}")]) from error
+        raise PipelineError([Problem(where.mark, f"Spark does not accept {name!r}: {refusal(error)}")]) from error
     except (TypeError, ValueError, OSError, AttributeError) as error:
         raise PipelineError([Problem(where.mark, f"{name!r}: {type(error).__name__}: {error}")]) from error

@@ -25,6 +25,7 @@ LagOf = Callable[[Mapping[str, Any]], int | None]  # from a report to records be
 _PYTHON_ERROR = re.compile(
     r"(?!org\.|java\.|javax\.|scala\.|py4j\.|io\.)(?:(?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w*Error): \S"
 )
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,6 +104,14 @@ def first_reason(message: str) -> str:
         line for line in lines if ("Error: " in line or "Exception: " in line) and not line.lstrip().startswith("at ")
     ]
     return (own[-1] if own else lines[0] if lines else "").strip()[:500]
+
+
+def refusal(error: Exception) -> str:
+    """What Spark says against a plan, in one line; of a source that refused, what the source says."""
+    text = str(error).strip()  # some begin with an empty line
+    if _TRACEBACK in text:
+        return first_reason(text)
+    return " ".join(text.split(";\n")[0].split("\n")[0].split())
 
 
 def _plain(report: Any) -> Mapping[str, Any]:

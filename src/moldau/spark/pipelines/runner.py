@@ -25,7 +25,7 @@ from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
-from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, write_status
+from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, refusal, write_status
 from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.pipelines.secrecy import keeping_secrets, redacted, spark_settings, tells_secrets
 from moldau.spark.pipelines.sharing import left_over, shared_reads, start_shared
@@ -293,5 +293,5 @@ def _started(
     try:
         return sinks.start(pipeline, name, sink, rows, checkpoint, once=once)
     except (PySparkException, ValueError) as error:
-        message = " ".join(str(error).split(";\n")[0].split("\n")[0].split())
-        raise PipelineError([Problem(sink.where.mark, f"Spark does not accept sink {name!r}: {message}")]) from error
+        told = f"Spark does not accept sink {name!r}: {refusal(error)}"
+        raise PipelineError([Problem(sink.where.mark, told)]) from error
