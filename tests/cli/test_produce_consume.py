@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from moldau.records.client_headers import UNREADABLE
 from tests.cli.running import Command
 from tests.support.clients import CONFLUENT, Sent, create_topic
+from tests.support.raw_records import send_raw
 
 
 @pytest.fixture
@@ -39,6 +41,15 @@ def test_lines_with_keys_headers_and_tombstones(moldau: Command, topic: str) -> 
     assert read(moldau, topic, "--format", "{offset}:{key}:{value}:{value_size}", "-s", "|") == (
         b"0:a:1:1|1:b::0|2:a:2:3:3|"
     )
+
+
+def test_a_header_whose_name_is_no_text_hides_no_record(moldau: Command, topic: str) -> None:
+    send_raw(moldau.bootstrap_servers, topic, b"one", [(b"\xff", b"x")])
+    send_raw(moldau.bootstrap_servers, topic, b"two", [(b"a", b"x")])
+    assert read(moldau, topic) == b"one\ntwo\n"
+    first, second = map(json.loads, read(moldau, topic, "--json").splitlines())
+    assert first["headers"] == [[UNREADABLE, "a name is not UTF-8: b'\\xff'"]]
+    assert second["headers"] == [["a", "x"]]
 
 
 def test_what_consume_writes_produce_reads(moldau: Command, topic: str) -> None:

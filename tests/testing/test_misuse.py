@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from moldau.records.client_headers import UNREADABLE
 from moldau.testing import AsyncBroker, AsyncCluster, Broker, Cluster, Topic
 from moldau.testing.ports import free_ports as find_free_ports
+from tests.support.raw_records import send_raw
 
 pytest_plugins = ["pytester"]
 Act = Callable[[Any], object]
@@ -233,3 +235,13 @@ def test_markers_that_have_no_effect_are_refused(pytester: pytest.Pytester) -> N
     said = result.stdout.str()
     assert "this test uses neither" in said
     assert "security= is for moldau_broker" in said
+
+
+def test_names_of_headers_that_are_no_text() -> None:
+    """Sent as they are, the first would end this process; the second comes from somebody else's client."""
+    with Broker(topics={"t": 1}) as broker:
+        with pytest.raises(ValueError, match="no name of a header"):
+            broker.produce("t", ["x"], headers={"\ud800": b"1"})
+        send_raw(broker.bootstrap_servers, "t", b"x", [(b"\xff", b"1")])
+        (record,) = broker.read("t")
+        assert record.headers == ((UNREADABLE, b"a name is not UTF-8: b'\\xff'"),)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from moldau.records.client_headers import UNREADABLE
 from moldau.toolkit import (
     App,
     Batch,
@@ -27,6 +28,7 @@ from moldau.toolkit import (
     WrongType,
     offset_map,
 )
+from tests.support.raw_records import send_raw
 from tests.toolkit.waiting import until
 
 Fresh = Callable[[str], str]
@@ -115,6 +117,33 @@ def test_undecodable_bytes_are_set_aside_as_they_came(bootstrap: str, fresh: Fre
             assert (letter.key, letter.value) == (b"\x00\x01", b"\xfe\xed {")
             assert list(letter.headers[:3]) == headers
             assert letter.header("kafka_dlt-exception-fqcn") == b"moldau.toolkit.errors.Undecodable"
+
+    asyncio.run(main())
+
+
+def test_a_header_whose_name_is_no_text_stops_nobody(bootstrap: str, fresh: Fresh) -> None:
+    """confluent-kafka fails on it when it is asked first, and says "no headers" afterwards."""
+    orders = fresh("orders")
+    app = App(fresh("billing"))
+    seen: list[tuple[str, list[Any]]] = []
+
+    @app.handler(orders, retry=Retry(now=0, later=["1s"]), dead_letter=True)
+    async def bill(order: str, message: Message) -> None:
+        seen.append((order, list(message.headers)))
+        if order == "bad":
+            raise ValueError("on purpose")
+
+    async def main() -> None:
+        async with TestApp(app, bootstrap_servers=bootstrap) as test:
+            send_raw(bootstrap, orders, b"good", [(b"\xff\xfe", b"x"), (b"a", b"1")])
+            send_raw(bootstrap, orders, b"bad", [(b"\xc3", None)])
+            await test.send(orders, "after", headers=[("a", b"1")])
+            await test.idle()
+            await test.advance("2s")
+            assert [order for order, _ in seen] == ["good", "bad", "after", "bad"]
+            assert seen[0][1] == [(UNREADABLE, b"a name is not UTF-8: b'\\xff\\xfe'")]
+            (letter,) = await test.dead_letters(orders)
+            assert (letter.value, letter.header(UNREADABLE)) == (b"bad", b"a name is not UTF-8: b'\\xc3'")
 
     asyncio.run(main())
 

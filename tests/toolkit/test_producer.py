@@ -252,3 +252,12 @@ def test_a_full_spool_says_so_and_drops_nothing(tmp_path: Path) -> None:
     other = Producer(f"127.0.0.1:{port}", config={"log_level": 0}, spool=again)
     assert again.count == kept
     other.close(0.2)
+
+
+def test_names_of_headers_that_are_no_text_are_refused(bootstrap: str, fresh: Fresh, producer: Producer) -> None:
+    """The client (2.16) would end the process."""
+    topic = fresh("orders")
+    with pytest.raises(ValueError, match="no name of a header"):
+        producer.send(topic, "x", headers={"\ud800": b"1"})
+    producer.send(topic, "y", headers={"é": b"1"}).result(10)
+    assert values(bootstrap, topic) == [b"y"]

@@ -14,6 +14,7 @@ from moldau.cli.harmless import harmless_bytes
 from moldau.cli.output import Output, unescape
 from moldau.cli.places import show_time
 from moldau.cli.record_forms import Form, Unfit, as_json, as_line
+from moldau.records.client_headers import headers_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -65,7 +66,6 @@ class Rendering:
 
     def decode(self, message: Message) -> Shown:
         key, value = message.key(), message.value()
-        headers: Any = message.headers()
         try:
             shown_key = None if key is None else self.key_form.decode(key)
         except Unfit as error:
@@ -77,7 +77,7 @@ class Rendering:
             message.timestamp()[1],
             shown_key,
             None if value is None else self.value_form.decode(value),
-            list(headers or ()),
+            headers_of(message),
             len(key or b""),
             len(value or b""),
         )

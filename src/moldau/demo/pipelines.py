@@ -20,6 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from rich.table import Table
 
 from moldau.demo.summary import DemoFailed, Summary
+from moldau.records.client_headers import headers_of
 from moldau.spark.pipelines import Pipeline, ready, start
 from moldau.spark.pipelines.ready import generators
 
@@ -79,8 +80,7 @@ class Stage:
             if message.error() is not None:
                 open_partitions -= 1  # its end
                 continue
-            pairs: Any = message.headers() or ()  # its type says text or bytes; it gives bytes
-            headers = {key: (value or b"").decode(errors="replace") for key, value in pairs}
+            headers = {key: (value or b"").decode(errors="replace") for key, value in headers_of(message)}
             try:
                 found.append((headers, json.loads(message.value() or b"null")))
             except ValueError:

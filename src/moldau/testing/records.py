@@ -39,6 +39,8 @@ def produce(
     """Send, and return (partition, offset) of each in order, once all are acknowledged."""
     from confluent_kafka import KafkaException, Producer
 
+    from moldau.records.client_headers import check_names
+
     if isinstance(values, str | bytes):
         raise TypeError(f"values={values!r}: give a list of values, as in [{values!r}]")
     producer = Producer({"message.timeout.ms": int(seconds * 1000), "linger.ms": 0, **settings})
@@ -55,6 +57,7 @@ def produce(
         return on_delivery
 
     named: Any = headers
+    check_names((headers or {}).items())
     count = 0
     for count, value in enumerate(values, start=1):
         chosen = key(value) if callable(key) else key
@@ -126,13 +129,14 @@ def _starts_at(consumer: Any, places: list[Any], index: int) -> int:
 
 
 def _received(message: Any) -> Received:
-    headers = tuple((name, value) for name, value in message.headers() or ())
+    from moldau.records.client_headers import headers_of  # not above: fixtures are imported with every pytest
+
     return Received(
         message.topic(),
         message.partition(),
         message.offset(),
         message.key(),
         message.value(),
-        headers,
+        tuple(headers_of(message)),
         message.timestamp()[1],
     )

@@ -17,10 +17,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.records.client_headers import headers_of
 from moldau.toolkit import letters
 from moldau.toolkit.errors import NotThere, ToolkitError
 from moldau.toolkit.letters import Origin
-from moldau.toolkit.message import headers_of
 from moldau.toolkit.reading import read_topic
 
 _SECONDS = 30.0

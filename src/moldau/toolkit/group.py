@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as RawMessage
 
+from moldau.records.client_headers import headers_of
 from moldau.toolkit import letters, transactional
 from moldau.toolkit.consumer_events import (
     Arrived,
@@ -40,7 +41,7 @@ from moldau.toolkit.errors import HandlerFailed, SendFailed, ToolkitError
 from moldau.toolkit.group_settings import GroupSettings, Hook, Hooks
 from moldau.toolkit.lanes import Lane
 from moldau.toolkit.last_commit import commit_last
-from moldau.toolkit.message import Message, headers_of
+from moldau.toolkit.message import Message
 from moldau.toolkit.positions import Start
 from moldau.toolkit.runtime import HandlerRuntime
 from moldau.toolkit.scheduler import Entry, Where

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from moldau.records.client_headers import headers_of
 from moldau.toolkit import letters
 from moldau.toolkit.letters import Origin
 
@@ -14,12 +15,6 @@ if TYPE_CHECKING:
     from moldau.toolkit.scheduler import Entry
 
 _TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
-
-
-def headers_of(raw: RawMessage) -> list[letters.Header]:
-    """A client's message has None for no headers."""
-    found: Any = raw.headers()
-    return list(found or ())
 
 
 class Message:

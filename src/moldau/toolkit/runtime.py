@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from moldau.records.client_headers import headers_of
 from moldau.toolkit import letters
 from moldau.toolkit.batching import run_batch
 from moldau.toolkit.errors import RegistryAway, SchemaMissing, SendFailed
 from moldau.toolkit.handling import Dispatch, arguments
 from moldau.toolkit.lanes import Lane
-from moldau.toolkit.message import Message, headers_of
+from moldau.toolkit.message import Message
 from moldau.toolkit.policy import BreakerState
 from moldau.toolkit.scheduler import Entry, Scheduler
 from moldau.toolkit.threads import DaemonThreads

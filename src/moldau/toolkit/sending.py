@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
+from moldau.records.client_headers import check_names
 from moldau.toolkit import letters
 from moldau.toolkit.codec import Codec
 from moldau.toolkit.codecs import codec_for, codec_of_value
@@ -354,6 +355,7 @@ class Producer:
                     record = on_send(record)
                 except Exception:  # as in Kafka, an interceptor's failure is its own
                     log.exception("an interceptor failed in on_send")
+        check_names(record.headers)
         return record
 
     def _codec(self, topic: str, part: str, value: Any) -> Codec:

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from moldau.records.client_headers import headers_of
 from moldau.toolkit import letters
 from moldau.toolkit.codec import Codec
 from moldau.toolkit.codecs import codec_for
 from moldau.toolkit.durations import Duration, milliseconds
 from moldau.toolkit.errors import SetupError
-from moldau.toolkit.message import headers_of
 from moldau.toolkit.sending import Receipt
 from moldau.toolkit.timekeeping import VirtualTime
 

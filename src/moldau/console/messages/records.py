@@ -11,7 +11,7 @@ from moldau.console.messages.decoding import Decoded, compact, decode
 from moldau.console.messages.filters import Filter
 from moldau.console.messages.reading import Placed
 from moldau.console.messages.text import one_line
-from moldau.toolkit.message import headers_of
+from moldau.records.client_headers import headers_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -50,8 +50,8 @@ class Record(Placed):
         self._lens = lens
         self._key: bytes | None = _bytes(message.key())
         self._value: bytes | None = _bytes(message.value())
-        self._headers: Any = message.headers() or ()
-        self.origins = lens.masks.origins(headers_of(message))
+        self._headers = headers_of(message)
+        self.origins = lens.masks.origins(self._headers)
 
     @cached_property
     def key(self) -> Decoded:

@@ -21,8 +21,8 @@ from moldau.console.messages.records import Lens, Record, header_text
 from moldau.console.messages.text import one_line
 from moldau.console.screens import common
 from moldau.console.visit import Visit
+from moldau.records.client_headers import headers_of
 from moldau.toolkit.dead_letters import Letter, audit_topic, redrive
-from moldau.toolkit.message import headers_of
 
 _LETTERS_MAX = 20_000
 _REASONS_SHOWN = 100

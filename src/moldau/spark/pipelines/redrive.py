@@ -23,6 +23,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.records.client_headers import headers_of
 from moldau.spark.connecting import librdkafka_settings
 from moldau.spark.pipelines import model
 from moldau.spark.pipelines.reach import require_brokers
@@ -72,7 +73,7 @@ def reason_of(headers: Headers | None) -> str:
 
 def id_of(message: Any) -> str:
     """What is sent once: the record that failed; the letter itself if it does not tell. As in all notes."""
-    table = dict(message.headers() or ())
+    table = dict(headers_of(message))
     topic, partition, offset = (table.get(f"kafka_dlt-original-{name}") for name in ("topic", "partition", "offset"))
     if topic is None or partition is None or offset is None:
         return f"{message.topic()}-{message.partition()}-{message.offset()}"
@@ -259,12 +260,12 @@ class _Walk:
     def _goal(self, message: Any) -> str | None:
         """Where a letter goes; None if it is not sent, which is counted."""
         choice, done = self._choice, self.done
-        topic, _ = original(message.headers())
-        if topic is None or not is_ours(message.headers(), choice.pipeline.name):
+        topic, _ = original(headers_of(message))
+        if topic is None or not is_ours(headers_of(message), choice.pipeline.name):
             done.left_out += 1
         elif id_of(message) in self._noted:
             done.before += 1
-        elif choice.reason not in reason_of(message.headers()):
+        elif choice.reason not in reason_of(headers_of(message)):
             done.left_out += 1
             self._keep(message)
         elif not is_allowed(topic, choice.pipeline, choice.also):
@@ -280,11 +281,11 @@ class _Walk:
 
     def _send_one(self, message: Any, topic: str) -> None:
         self.done.sent[topic] += 1
-        self.done.reasons[reason_of(message.headers())] += 1
+        self.done.reasons[reason_of(headers_of(message))] += 1
         self._noted.add(id_of(message))
         if self._producer is None:
             return
-        _, headers = original(message.headers())
+        _, headers = original(headers_of(message))
         note = {"at_ms": time.time_ns() // 1_000_000, "to": topic, "by": f"pipeline {self._choice.pipeline.name}"}
         note["from"] = f"{message.partition()}:{message.offset()}"
         self._produce(topic, message.value(), message.key(), headers)
