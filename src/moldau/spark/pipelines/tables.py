@@ -161,7 +161,7 @@ def append_to_delta(
 
 PLACES = ("_topic", "_partition", "_offset")
 _OFFSETS = "moldau.offsets"
-_COMMITS_MAX = 200  # newest ones, that are looked at first: others than ours, such as compactions, may have come since
+_COMMITS_MAX = 200  # newest ones, that are looked at before all: compactions and the like may have come since ours
 
 
 def require_places(rows: DataFrame) -> None:
@@ -194,12 +194,12 @@ def delta_offsets(path: str, options: Mapping[str, str] | None = None) -> dict[s
     from deltalake import DeltaTable
 
     table = DeltaTable(path, storage_options=dict(options or {}) or None)
-    for most in (_COMMITS_MAX, None):
+    for most in (1, _COMMITS_MAX, None):
         for commit in table.history(most):
             if _OFFSETS in commit:
                 found: dict[str, dict[str, int]] = json.loads(commit[_OFFSETS])
                 return found
-        if table.version() < _COMMITS_MAX:
+        if most is not None and table.version() < most:  # that was all of them
             break
     return {}
 
