@@ -38,7 +38,7 @@ def hostile(spark: "SparkSession") -> list["DataFrame"]:
 
 def check_hostile(rows: list[dict[str, Any]]) -> None:
     assert [(row["id"], row["Foo"], row["a b"]) for row in rows] == [(1, "a", "c"), (2, None, None), (3, "later", "d")]
-    assert json.loads(rows[0]["_more"]) == {**NO_NAMES, "_topic": "no place"}
+    assert json.loads(rows[0]["_more"]) == {**NO_NAMES, "_topic": "no place", "foo": "b", "ID": "9"}
     assert [row["_more"] for row in rows[1:]] == [None, None]
     assert set(rows[0]) == {"id", "Foo", "a b", "_more"}
 
@@ -69,6 +69,98 @@ def test_no_name_of_a_field_stops_a_database(spark: "SparkSession", tmp_path: Pa
         found = [dict(row._mapping) for row in connection.execute(text("SELECT * FROM t ORDER BY id"))]
     check_hostile(found[:3])
     assert json.loads(found[3]["_more"]) == {"y" * 64: "longer than PostgreSQL's names"}
+
+
+def test_fields_called_as_our_own_columns_stop_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+    fields = {"_extra": "a", "_EXTRA": "b", "_more": "c", "_More": "d", "_moldau_delete": "e"}
+    path = str(tmp_path / "t")
+    rows = spark.createDataFrame([(1, fields)], EXTRA)
+    tables.append_to_delta(rows, path, app_id="q", batch_id=0)
+    (found,) = delta_rows(path)
+    assert set(found) == {"id", "_more"}
+    assert json.loads(found["_more"]) == fields
+
+
+def test_names_that_only_java_takes_for_one_take_no_column_away(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    others = {"\u0130d": "capital i with a dot", "na\u017fe": "long s", "ad\u0131": "1", "adi": "2", "stra\u00dfe": "3"}
+    rows = spark.createDataFrame(
+        [(1, "kept", {**others, "strasse": "4"})], "id long, nase string, _extra map<string,string>"
+    )
+    tables.append_to_delta(rows, path, app_id="q", batch_id=0)
+    (found,) = delta_rows(path)
+    assert (found["id"], found["nase"], found["adi"]) == (1, "kept", "2")
+    assert (found["stra\u00dfe"], found["strasse"]) == ("3", "4")
+    assert json.loads(found["_more"]) == {name: others[name] for name in ("\u0130d", "na\u017fe", "ad\u0131")}
+
+
+def test_a_text_that_fits_no_column_is_kept(spark: "SparkSession", tmp_path: Path) -> None:
+    """Nested columns, of the rows and of the table, and numbers."""
+    path = str(tmp_path / "t")
+    schema = "id long, item struct<a:int>"
+    first = spark.createDataFrame([(1, (2,), ["x"], 3, True)], f"{schema}, tags array<string>, n int, b boolean")
+    tables.append_to_delta(first, path, app_id="q", batch_id=0)
+    fields = {"Item": "{}", "tags": "[1]", "n": "many", "b": None}
+    rows = spark.createDataFrame([(2, (5,), fields), (3, None, {"N": "7"})], f"{schema}, _extra map<string,string>")
+    tables.append_to_delta(rows, path, app_id="q", batch_id=1)
+    found = delta_rows(path)[1:]
+    assert [(row["item"], row["tags"], row["n"], row["b"]) for row in found] == [
+        ({"a": 5}, None, None, None),
+        (None, None, 7, None),
+    ]
+    assert json.loads(found[0]["_more"]) == {"Item": "{}", "tags": "[1]", "n": "many"}
+    assert found[1]["_more"] is None
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    tables.append_to_iceberg(first, catalog, "d.t", app_id="q", batch_id=0)
+    tables.append_to_iceberg(rows, catalog, "d.t", app_id="q", batch_id=1)
+    assert iceberg_rows(catalog, "d.t")[1:] == found
+
+
+def test_what_fits_makes_no_column_for_the_rest(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.append_to_delta(spark.createDataFrame([(1, 3)], "id long, n int"), path, app_id="q", batch_id=0)
+    rows = spark.createDataFrame([(None, {"ID": "2", "n": "4", "a": "x"}), (3, {"A": "y", "n": None})], EXTRA)
+    tables.append_to_delta(rows, path, app_id="q", batch_id=1)
+    assert [(row["id"], row["n"], row["A"]) for row in delta_rows(path)] == [(1, 3, None), (2, 4, "x"), (3, None, "y")]
+    assert set(delta_rows(path)[0]) == {"id", "n", "A"}
+
+
+def test_names_too_long_for_a_column_are_not_gathered(spark: "SparkSession") -> None:
+    rows = spark.createDataFrame([(1, {"x" * 300: "a", "y" * 300: "b", "z": "c"})], EXTRA)
+    assert evolution._keys(rows, evolution.NAME_BYTES_MAX) == ["", "z"]
+
+
+def test_a_field_called_as_a_folder_keeps_its_values(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = tables.iceberg_catalog(str(tmp_path / "w"), {})
+    rows = spark.createDataFrame([(1, {"day": "x", "By_Day": "mine", "by__day": "too"})], EXTRA)
+    tables.append_to_iceberg(rows, catalog, "d.t", app_id="q", batch_id=0, partition_by=("day",))
+    assert iceberg_rows(catalog, "d.t") == [{"id": 1, "By_Day": "mine", "by__day": "too", "day": "x"}]
+
+
+def test_a_database_keeps_what_does_not_fit_its_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(f"sqlite:///{tmp_path}/db")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE t (id BIGINT PRIMARY KEY, at DATETIME, n INTEGER)"))
+    first = {"at": "soon", "n": "99999999999", "_moldau_delete": "yes"}
+    rows = spark.createDataFrame([(1, first), (2, {"at": "2024-01-02T03:04:05Z", "n": "7"})], EXTRA)
+    database_sink.write_batch(rows, engine, "t", app_id="q", batch_id=0, key=("id",), delete_when="id > 5")
+    with engine.connect() as connection:
+        found = [tuple(row) for row in connection.execute(text("SELECT id, at, n, _more FROM t ORDER BY id"))]
+    assert found[0][:3] == (1, None, None)
+    assert json.loads(found[0][3]) == first
+    assert found[1] == (2, "2024-01-02 03:04:05.000000", 7, None)
+
+
+def test_tables_of_rows_without_places_are_not_searched_for_offsets(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would read all commits there are, with each batch."""
+    monkeypatch.setattr(tables, "delta_offsets", lambda *_: pytest.fail("it looked for them"))
+    path = str(tmp_path / "t")
+    for number in range(2):
+        tables.append_to_delta(spark.createDataFrame([(number,)], "id long"), path, app_id="q", batch_id=number)
 
 
 def test_fields_without_end_become_one_column(

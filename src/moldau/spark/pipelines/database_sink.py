@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from moldau.spark.pipelines.evolution import evolved
+from moldau.spark.pipelines.evolution import DELETE, evolved
 from moldau.spark.pipelines.tables import TableError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 PROGRESS_TABLE = "moldau_progress"
-_DELETE = "_moldau_delete"
 _CHUNK_ROWS = 1_000
 _KEY_TEXT_LENGTH = 255
 _NAME_BYTES_MAX = 63  # PostgreSQL would cut a longer name; MariaDB refuses it
@@ -61,7 +60,7 @@ def write_batch(
     rows = evolved(rows, _columns_there(engine, table_name), _NAME_BYTES_MAX)
     table = _table(engine, table_name, rows.schema, tuple(key))
     if delete_when:
-        rows = rows.withColumn(_DELETE, f.coalesce(f.expr(delete_when), f.lit(False)))
+        rows = rows.withColumn(DELETE, f.coalesce(f.expr(delete_when), f.lit(False)))
     written = 0
     with engine.begin() as connection:
         if engine.dialect.name in ("mysql", "mariadb"):  # the same, for tables that others made
@@ -143,11 +142,11 @@ def _write_chunk(connection: Connection, table: Table, chunk: list[dict[str, Any
     from sqlalchemy import and_, bindparam
 
     if not key:
-        connection.execute(table.insert(), [{name: row[name] for name in row if name != _DELETE} for row in chunk])
+        connection.execute(table.insert(), [{name: row[name] for name in row if name != DELETE} for row in chunk])
         return
     last = {tuple(row[name] for name in key): row for row in chunk}
-    deleted = [values for values, row in last.items() if row.get(_DELETE)]
-    kept = [{name: row[name] for name in row if name != _DELETE} for row in last.values() if not row.get(_DELETE)]
+    deleted = [values for values, row in last.items() if row.get(DELETE)]
+    kept = [{name: row[name] for name in row if name != DELETE} for row in last.values() if not row.get(DELETE)]
     if deleted:
         condition = and_(*(table.c[name] == bindparam(f"k{index}") for index, name in enumerate(key)))
         connection.execute(
@@ -265,13 +264,29 @@ def _table(engine: Engine, name: str, schema: t.StructType, key: tuple[str, ...]
     return Table(table_name, MetaData(schema=schema_name or None), autoload_with=engine)
 
 
-def _columns_there(engine: Engine, name: str) -> dict[str, None]:
+def _columns_there(engine: Engine, name: str) -> dict[str, str]:
+    """By their types, in Spark's words. Whatever has no word there takes texts, if they fit."""
+    import sqlalchemy as sa
     from sqlalchemy import inspect
     from sqlalchemy.exc import NoSuchTableError
 
+    kinds = (
+        (sa.BigInteger, "bigint"),
+        (sa.SmallInteger, "smallint"),
+        (sa.Integer, "int"),
+        (sa.Float, "double"),
+        (sa.Boolean, "boolean"),
+        (sa.DateTime, "timestamp"),
+        (sa.Date, "date"),
+    )
+
+    def kind_of(column: Any) -> str:
+        return next((kind for known, kind in kinds if isinstance(column["type"], known)), "string")
+
     schema_name, _, table_name = name.rpartition(".")
     try:
-        return {each["name"]: None for each in inspect(engine).get_columns(table_name, schema=schema_name or None)}
+        found = inspect(engine).get_columns(table_name, schema=schema_name or None)
+        return {each["name"]: kind_of(each) for each in found}
     except NoSuchTableError:
         return {}
 

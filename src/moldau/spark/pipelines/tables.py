@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from moldau.spark.pipelines.evolution import evolved
+from moldau.spark.pipelines.evolution import evolved, folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,9 +143,10 @@ def append_to_delta(
         AddAction(each.path, each.size_bytes, each.partition, now_ms, True, json.dumps({"numRecords": each.rows}))
         for each in files
     ]
-    before = {} if table is None else delta_offsets(path, options)
+    # With each commit, also of a batch without rows: whoever looks for them looks at the newest commits. Rows without a
+    # place have none, and all commits would be read to find that out, with each batch.
+    before = delta_offsets(path, options) if table is not None and _have_places(rows) else {}
     offsets = _joined(before, next_offsets(rows))
-    # With each commit, also of a batch without rows: whoever looks for them looks at the newest commits.
     told = {_OFFSETS: json.dumps(offsets, sort_keys=True)} if offsets else {}
     properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)], custom_metadata=told or None)
     by = list(partition_by) or None
@@ -174,9 +175,13 @@ def require_places(rows: DataFrame) -> None:
         )
 
 
+def _have_places(rows: DataFrame) -> bool:
+    return all(each in rows.columns for each in PLACES)
+
+
 def next_offsets(rows: DataFrame) -> dict[str, dict[str, int]]:
     """Behind the last row of each partition in a batch, as `startingOffsets` takes it; empty if rows have no place."""
-    if any(each not in rows.columns for each in PLACES):
+    if not _have_places(rows):
         return {}
     found: dict[str, dict[str, int]] = {}
     for row in rows.groupBy("_topic", "_partition").agg(f.max("_offset").alias("last")).collect():
@@ -215,7 +220,8 @@ def _delta_types(table: Any) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for field in table.schema().fields:
         kind = getattr(field.type, "type", None)
-        found[field.name] = _spark_name(kind) if isinstance(kind, str) else None
+        is_nested = kind in ("struct", "array", "map")  # Delta has a `type` there, too
+        found[field.name] = _spark_name(kind) if isinstance(kind, str) and not is_nested else None
     return found
 
 
@@ -374,7 +380,10 @@ def append_to_iceberg(
     table = _partitioned(catalog, table, name, partition_by)
     folder = f"{table.location()}/data"
     # Iceberg's files keep the columns their folders are named after: the folders are made by copies of them.
-    copies = {f"{_FOLDER}{each}": f.col(f"`{each}`") for each in partition_by}
+    begin = _FOLDER
+    while {folded(f"{begin}{each}") for each in partition_by} & set(map(folded, schema.names)):
+        begin += "_"  # records may have such a field
+    copies = {f"{begin}{each}": f.col(f"`{each}`") for each in partition_by}
     plain = rows.select(*(f"`{each}`" for each in schema.names))
     files = write_files(plain.withColumns(copies) if copies else plain, folder, tuple(copies))
     paths = [f"{folder}/{each.path}" for each in files]
