@@ -186,3 +186,11 @@ def test_a_registry_that_hangs_is_waited_for_as_long_as_is_said(alone: Command, 
     assert "may have been done" in said
     said = alone.refused(3, "registry", "level", "s", "--set", "full", "--registry", url, *hasty)
     assert "may have been done" not in said, "nobody was there to do it"
+
+
+def test_a_subject_without_a_name_is_not_all_subjects(alone: Command, registry: FakeRegistry) -> None:
+    """As a script gives it whose variable is not set."""
+    at = ("--registry", registry.url)
+    for command in (("level", "", "--set", "none"), ("mode", "", "--unset"), ("delete", ""), ("versions", "")):
+        assert "has a name" in alone.refused(2, "registry", *command, *at)
+    assert registry.settings["config"] == {"": "BACKWARD"}

@@ -1,5 +1,9 @@
 """Addresses and answers of schema registries: what the toolkit, Spark, the console and the command line stand on."""
 
+import threading
+import traceback
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 from moldau.client.schema_registry import RegistryAddress, RegistryAway, RegistryRefusal, ask_registry
@@ -69,3 +73,36 @@ def test_a_user_or_a_token_beside_the_address() -> None:
         assert (missing.value.status, missing.value.code) == (404, 40401)
     with pytest.raises(RegistryAway, match="refused"):
         ask_registry(address, "GET", "/subjects", timeout_s=5, follows=False)
+
+
+@pytest.mark.parametrize("url", ["http://a..b:1", "http://h:1/\u00e4", "http://h:1/a b"])
+def test_an_address_that_cannot_be_asked_is_no_bad_answer(url: str) -> None:
+    with pytest.raises(RegistryAway, match="address or login has characters") as raised:
+        ask_registry(RegistryAddress.parse(url), "POST", "/subjects", {}, timeout_s=5, follows=False)
+    assert not raised.value.was_sent
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown() -> None:
+    address = RegistryAddress.parse("http://h:1", token="\n" + "x" * 9)
+    with pytest.raises(RegistryAway, match="address or login") as raised:
+        ask_registry(address, "GET", "/", timeout_s=5, follows=False)
+    assert "x" * 9 not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_nesting_without_end_is_no_answer_of_a_registry(status: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"[" * 100_000)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        address = RegistryAddress.parse(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises((RegistryAway, RegistryRefusal)) as raised:
+            ask_registry(address, "GET", "/", timeout_s=5, follows=False)
+    assert isinstance(raised.value, RegistryAway if status == 200 else RegistryRefusal)

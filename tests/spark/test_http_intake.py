@@ -74,7 +74,11 @@ def test_who_may_not_and_what_is_too_much(intake: Intake, bootstrap: str, topic:
 
 def test_a_key_is_bytes_and_a_token_any_text(intake: Intake, bootstrap: str, topic: str) -> None:
     assert post(intake.port, b"x", "/?key=%FF%00a") == (200, {"written": 1})
-    assert [message.key() for message in read_all(bootstrap, topic)] == [b"\xff\x00a"]
+    with socket.create_connection(("127.0.0.1", intake.port)) as curl:
+        target = "/?key=\u00e9%C3".encode() + b"\xa9\xff"
+        curl.sendall(b"POST %b HTTP/1.0\r\nAuthorization: Bearer s3cret\r\nContent-Length: 1\r\n\r\nx" % target)
+        assert b" 200 " in curl.recv(100)
+    assert {message.key() for message in read_all(bootstrap, topic)} == {b"\xff\x00a", b"\xc3\xa9\xc3\xa9\xff"}
     (other,) = open_intakes(pipeline_of(bootstrap, topic, token="gehe\u00edm"))
     try:
         assert post(other.port, b"y", Authorization="Bearer gehe\u00edm".encode().decode("latin-1"))[0] == 200

@@ -6,7 +6,6 @@ or a client.properties may hold it, under the names Confluent's clients use.
 
 from __future__ import annotations
 
-import urllib.error
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlencode
@@ -61,6 +60,8 @@ class RegistryTarget:
         """Likewise, for who knows what to do about a refusal."""
         from moldau.client.schema_registry import RegistryAway, ask_registry
 
+        if "" in path:  # registries would take it for all subjects: a variable of a script that is not set
+            misused("a subject has a name, and this one is empty")
         asked = {name: str(value).lower() for name, value in query.items() if value not in (None, False)}
         where = "/" + "/".join(quote(str(part), safe="") for part in path) + (f"?{urlencode(asked)}" if asked else "")
         try:
@@ -70,8 +71,8 @@ class RegistryTarget:
             self._away(error, is_change=method != "GET")
 
     def _away(self, error: RegistryAway, *, is_change: bool) -> NoReturn:
-        was_sent = not isinstance(error.__cause__, urllib.error.URLError)
-        doubt = "; it may have been done all the same: look before trying again" if is_change and was_sent else ""
+        is_doubtful = is_change and error.was_sent
+        doubt = "; it may have been done all the same: look before trying again" if is_doubtful else ""
         fail(f"no schema registry answers at {self.url}: {error}{doubt}", ExitCode.UNREACHABLE)
 
     def refused(self, refusal: RegistryRefusal) -> NoReturn:

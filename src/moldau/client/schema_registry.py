@@ -27,7 +27,11 @@ NOT_FOUND = 404
 
 
 class RegistryAway(Exception):
-    """It does not answer, or answers what no registry would."""
+    """It does not answer, or answers what no registry would. `was_sent`: it may have heard the question."""
+
+    def __init__(self, message: str, *, was_sent: bool = True) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
 
 
 class RegistryRefusal(Exception):
@@ -88,7 +92,7 @@ def ask_registry(
     timeout_s: float,
     follows: bool,
 ) -> Any:
-    """Its answer, from JSON. A redirect is followed without the login, or (`follows`) not at all: a refusal."""
+    """Its answer, from JSON. A redirect is followed without the login (`follows`), or else is a refusal."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address.url + path, data, method=method)  # noqa: S310  http(s), checked in parse
     request.add_header("Accept", f"{_MEDIA_TYPE}, application/json")
@@ -99,22 +103,28 @@ def ask_registry(
     opener = _FOLLOWING if follows else _STAYING
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            return json.loads(answer.read(_ANSWER_BYTES_MAX))
+            content = answer.read(_ANSWER_BYTES_MAX)
     except urllib.error.HTTPError as error:
         with error:
             raise _refusal(error) from None
-    except (ValueError, RecursionError) as error:
-        raise RegistryAway("its answer is no JSON: is it a schema registry?") from error
+    except (ValueError, http.client.InvalidURL):  # which names what it found there: a login, perhaps
+        unsendable = "its address or login has characters that no request may have"
+        raise RegistryAway(unsendable, was_sent=False) from None
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         told = reason.strerror if isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError) else ""
-        raise RegistryAway(told or str(reason) or type(reason).__name__) from error
+        was_sent = not isinstance(error, urllib.error.URLError)
+        raise RegistryAway(told or str(reason) or type(reason).__name__, was_sent=was_sent) from error
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RegistryAway("its answer is no JSON: is it a schema registry?") from error
 
 
 def _refusal(error: urllib.error.HTTPError) -> RegistryRefusal:
     """What it says, and whether a registry says it: those have error codes of their own."""
     content: Any = None
-    with contextlib.suppress(ValueError, OSError, http.client.HTTPException):
+    with contextlib.suppress(ValueError, RecursionError, OSError, http.client.HTTPException):
         content = json.loads(error.read(_REFUSAL_BYTES_MAX))
     told = content if isinstance(content, dict) else {}
     code = told.get("error_code")

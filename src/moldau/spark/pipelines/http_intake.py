@@ -241,8 +241,9 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
             if not events:
                 self._answer(400, {"error": "there is no event in it"})
                 return
-            # A key is bytes: what is no text comes through as well.
-            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query, errors="surrogateescape")
+            # A key is bytes: what is no text comes through as well, and what is not escaped as it was sent.
+            query = self.path.partition("?")[2].encode("latin-1").decode(errors="surrogateescape")
+            asked = urllib.parse.parse_qs(query, errors="surrogateescape")
             key = asked["key"][0].encode(errors="surrogateescape") if "key" in asked else None
             try:
                 writer.write(events, key)
