@@ -35,6 +35,15 @@ def split(
     return good, bad
 
 
+def test_not_null_may_stand_within_an_object(spark: "SparkSession") -> None:
+    how = model.JsonParse(
+        schema="id bigint not null, s struct<a: int not null, b: tinyint>, l array<struct<c: int not null>>"
+    )
+    good, bad = split(spark, how, b'{"id":1,"s":{"a":2,"b":3},"l":[{"c":4}]}', b'{"id":2,"s":{"a":2,"b":300}}')
+    assert good == [{"id": 1, "s": {"a": 2, "b": 3}, "l": [{"c": 4}], "_offset": 0}]
+    assert set(bad) == {1}
+
+
 def test_json_types_what_fits_and_explains_what_does_not(spark: "SparkSession") -> None:
     how = model.JsonParse(
         schema="id bigint not null, price decimal(6,2), at timestamp, tags array<string>",

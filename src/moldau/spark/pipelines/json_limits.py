@@ -30,6 +30,11 @@ def roomy(schema: t.StructType) -> t.StructType:
     return _with(schema, t.ByteType, t.ShortType())
 
 
+def nullable(schema: t.StructType) -> t.StructType:
+    """The same, with nulls wherever Spark's reader may leave them: it keeps no NOT NULL, so none can be cast to."""
+    return _with(schema, t.ByteType, t.ByteType())
+
+
 def beyond(read: Column, schema: t.StructType, text: Column) -> Column:
     """Whether a number of `text`, which was read with the roomy schema, is too large for its type."""
     found = _some(read, schema, _is_beyond)

@@ -193,7 +193,8 @@ def _json(packed: DataFrame, parse: model.JsonParse, given: Given) -> DataFrame:
         | (json_limits.beyond(f.col(inner), schema, _text()) if parse.strict else f.lit(False))
     )
     error = f.when(is_bad, f.lit(_UNEXPLAINED_JSON)).otherwise(_missing(schema, inner))
-    columns = [f.col(f"{inner}.`{each.name}`").try_cast(each.dataType).alias(each.name) for each in schema.fields]
+    kinds = json_limits.nullable(schema).fields
+    columns = [f.col(f"{inner}.`{each.name}`").try_cast(each.dataType).alias(each.name) for each in kinds]
     if parse.new_columns == "reject":
         new = f.array_except(f.coalesce(f.json_object_keys(_text()), f.array().cast("array<string>")), known)
         reason = f.concat(f.lit("fields the schema does not have: "), f.array_join(new, ", "))
