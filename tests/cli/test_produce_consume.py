@@ -286,6 +286,11 @@ def test_records_nobody_can_read_are_named_and_the_others_shown(moldau: Command,
     assert f"{topic}-0@1: it is no JSON" in ended.err
 
 
+def test_half_a_character_in_json_is_shown_as_json(moldau: Command, topic: str) -> None:
+    CONFLUENT.send(moldau.bootstrap_servers, topic, [Sent(b'"\\ud800"'), Sent(b'["\\ud800"]')], "none")
+    assert read(moldau, topic, "--value-as", "json") == b'\\ud800\n["\\ud800"]\n'
+
+
 def test_a_record_too_large_for_the_topic_is_counted(moldau: Command) -> None:
     topic = create_topic(moldau.bootstrap_servers, "small", max_message_bytes="1000")
     said = moldau.refused(1, "produce", topic, stdin="x\n" + "y" * 5_000 + "\n")

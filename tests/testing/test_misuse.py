@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.config.errors import InvalidConfig
 from moldau.records.client_headers import UNREADABLE
 from moldau.testing import AsyncBroker, AsyncCluster, Broker, Cluster, Topic
 from moldau.testing.ports import free_ports as find_free_ports
@@ -245,3 +246,13 @@ def test_names_of_headers_that_are_no_text() -> None:
         send_raw(broker.bootstrap_servers, "t", b"x", [(b"\xff", b"1")])
         (record,) = broker.read("t")
         assert record.headers == ((UNREADABLE, b"a name is not UTF-8: b'\\xff'"),)
+
+
+def test_a_broker_that_could_not_be_added_is_none_of_the_cluster() -> None:
+    with Cluster(1) as cluster:
+        before = cluster.bootstrap_servers
+        with pytest.raises(InvalidConfig, match=r"num\.partitions"):
+            cluster.add_broker(2, {"num.partitions": "many"})
+        assert cluster.bootstrap_servers == before
+        cluster.add_broker(2)
+        assert len(cluster.bootstrap_servers.split(",")) == 2

@@ -321,8 +321,9 @@ def as_line(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode()
+        return value.encode(errors="backslashreplace")  # JSON may have half a character: `"\ud800"`
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    return text.encode(errors="backslashreplace")
 
 
 def as_json(value: Any) -> Any:

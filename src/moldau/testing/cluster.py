@@ -135,7 +135,13 @@ class AsyncCluster:
             }
             | as_texts(settings)
         )
-        await self.start_node(number)
+        try:
+            await self.start_node(number)
+        except BaseException:
+            del self.settings[
+                number
+            ]  # it never was one of this cluster: nobody is sent there, and it can be tried again
+            raise
 
     async def create_topics(self, topics: Topics) -> None:
         """As `topics=` does, now."""
