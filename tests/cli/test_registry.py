@@ -194,3 +194,21 @@ def test_a_subject_without_a_name_is_not_all_subjects(alone: Command, registry: 
     for command in (("level", "", "--set", "none"), ("mode", "", "--unset"), ("delete", ""), ("versions", "")):
         assert "has a name" in alone.refused(2, "registry", *command, *at)
     assert registry.settings["config"] == {"": "BACKWARD"}
+
+
+@pytest.mark.parametrize("sent", ["[]", "{}", "null", '[null, "a"]', '{"schema": 1, "references": [1], "version": {}}'])
+def test_answers_of_another_kind_crash_no_command(alone: Command, tmp_path: Path, sent: str) -> None:
+    file = written(tmp_path, '"string"')
+    answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(sent)}\r\n\r\n{sent}".encode()
+    for command in (
+        *(("versions", "a"), ("show", "a"), ("show", "--id", "1"), ("references", "a"), ("level",), ("mode", "a")),
+        *(
+            ("register", "a", file),
+            ("check", "a", file),
+            ("delete", "a"),
+            ("delete", "a", "--permanent", "-v", "latest"),
+        ),
+    ):
+        with answering(answer) as url:
+            ended = alone("registry", *command, "--registry", url)
+        assert "--debug" not in ended.err, command

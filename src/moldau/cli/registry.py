@@ -61,7 +61,7 @@ def list_subjects(
 @app.command(watchable=True)
 def versions(registry: RegistryTarget, output: Output, subject: Subject, deleted: Deleted = False) -> None:
     """The versions of a subject, with their ids."""
-    found = sorted(_list(registry.ask("GET", "subjects", subject, "versions", deleted=deleted)))
+    found = _numbers(registry.ask("GET", "subjects", subject, "versions", deleted=deleted))
     rows = [_row(registry.ask("GET", "subjects", subject, "versions", each, deleted=deleted)) for each in found]
     output.show([{name: value for name, value in row.items() if name != "schema"} for row in rows], empty="no versions")
 
@@ -82,9 +82,11 @@ def show(
         row = _row(registry.ask("GET", "subjects", subject, "versions", _version(version), deleted=deleted))
         said = f"{row['subject']}, version {row['version']}: id {row['id']}, {row['type']}"
     else:
-        row = _row({"id": schema_id, **registry.ask("GET", "schemas", "ids", schema_id or 0)})
+        row = _row({"id": schema_id, **_object(registry.ask("GET", "schemas", "ids", schema_id or 0), "schema")})
         used = _list(registry.ask("GET", "schemas", "ids", schema_id or 0, "versions", deleted=deleted))
-        row["used_by"] = [f"{each['subject']}:{each['version']}" for each in used]
+        row["used_by"] = [
+            f"{each['subject']}:{each['version']}" for each in (_object(one, "subject", "version") for one in used)
+        ]
         said = f"id {schema_id}: {row['type']}, used by {', '.join(row['used_by']) or 'nobody'}"
     if output.is_for_scripts:
         output.show([row], document=row)
@@ -99,11 +101,13 @@ def show(
 @app.command()
 def references(registry: RegistryTarget, output: Output, subject: Subject, version: Version = "latest") -> None:
     """The schemas that import this one: it cannot be deleted before them."""
-    number = registry.ask("GET", "subjects", subject, "versions", _version(version))["version"]
+    newest = registry.ask("GET", "subjects", subject, "versions", _version(version))
+    number = _object(newest, "version")["version"]
     rows = [
         {"subject": used["subject"], "version": used["version"], "id": each}
         for each in _list(registry.ask("GET", "subjects", subject, "versions", number, "referencedby"))
-        for used in _list(registry.ask("GET", "schemas", "ids", each, "versions"))
+        for found in _list(registry.ask("GET", "schemas", "ids", each, "versions"))
+        for used in [_object(found, "subject", "version")]
     ]
     output.show(rows, empty="nobody")
 
@@ -123,7 +127,8 @@ def register(
     there = _looked_up(registry, subject, body, normalize=normalize)
     row = there
     if row is None:
-        schema_id = registry.ask("POST", "subjects", subject, "versions", body=body, normalize=normalize)["id"]
+        answer = registry.ask("POST", "subjects", subject, "versions", body=body, normalize=normalize)
+        schema_id = _object(answer, "id")["id"]
         # Its version is asked for: registries do not agree on saying it.
         row = _looked_up(registry, subject, body, normalize=normalize) or {"id": schema_id}
     result = "registered" if there is None else "there already"
@@ -148,7 +153,7 @@ def check(
     body = _read(file, kind, imports)
     against = [] if version == "all" else [_version(version)]
     path = ("compatibility", "subjects", subject, "versions", *against)
-    found = registry.ask("POST", *path, body=body, verbose=True, normalize=normalize)
+    found = _object(registry.ask("POST", *path, body=body, verbose=True, normalize=normalize), "is_compatible")
     is_fine = bool(found.get("is_compatible"))
     reasons = [str(each) for each in found.get("messages") or ()]
     words = "compatible" if is_fine else "not compatible"
@@ -202,7 +207,8 @@ def delete(
     if version is not None:
         number = _version(version)
         if permanent and number == "latest":  # it would be another one the second time
-            number = registry.ask("GET", "subjects", subject, "versions", "latest", deleted=True)["version"]
+            newest = registry.ask("GET", "subjects", subject, "versions", "latest", deleted=True)
+            number = _object(newest, "version")["version"]
         path += ("versions", number)
     if permanent:  # what is not deleted yet is deleted first, as registries want it
         try:
@@ -211,7 +217,7 @@ def delete(
             if refusal.status != 404 or refusal.code is None:
                 registry.refused(refusal)
     gone = registry.ask("DELETE", *path, permanent=permanent)
-    numbers = sorted(gone) if isinstance(gone, list) else [gone]
+    numbers = _numbers(gone if isinstance(gone, list) else [gone])
     result = "deleted for good" if permanent else "deleted"
     rows = [{"subject": subject, "version": each, "result": result} for each in numbers]
     if output.is_for_scripts:
@@ -254,11 +260,11 @@ def _effective(registry: RegistryTarget, what: str, subject: str | None) -> tupl
 
     if subject is not None:
         try:
-            return registry.try_to_ask("GET", what, subject), True
+            return _object(registry.try_to_ask("GET", what, subject)), True
         except RegistryRefusal as refusal:
             if refusal.code not in _NO_LEVEL_OF_ITS_OWN:
                 registry.refused(refusal)
-    return registry.ask("GET", what), False
+    return _object(registry.ask("GET", what)), False
 
 
 def _chosen(option: str, given: str | None, known: tuple[str, ...]) -> str | None:
@@ -282,12 +288,25 @@ def _list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else fail("what answers is no schema registry: it sends no list")
 
 
+def _numbers(found: Any) -> list[int]:
+    if not all(isinstance(each, int) for each in _list(found)):
+        fail("what answers is no schema registry: its versions are no numbers")
+    return sorted(found)
+
+
+def _object(found: Any, *names: str) -> dict[str, Any]:
+    """With what is asked for by name."""
+    if not isinstance(found, dict) or not all(each in found for each in names):
+        fail(f"what answers is no schema registry: it sends no {' and '.join(names) or 'object'}")
+    return found
+
+
 def _row(found: Any) -> dict[str, Any]:
     """A schema as all commands show it. Confluent's registry leaves out what is usual: AVRO, no references."""
     if not isinstance(found, dict) or "schema" not in found:
         fail("what answers is no schema registry: it sends no schema")
     row: dict[str, Any] = {name: found[name] for name in ("subject", "version") if name in found}
-    imported = found.get("references") or ()
+    imported = [_object(each, "name", "subject", "version") for each in _list(found.get("references") or [])]
     return row | {
         "id": found.get("id"),
         "type": found.get("schemaType", Kind.AVRO.value),
@@ -303,12 +322,12 @@ def _looked_up(
     from moldau.client.schema_registry import RegistryRefusal
 
     try:
-        found: dict[str, Any] = registry.try_to_ask("POST", "subjects", subject, body=body, normalize=normalize)
+        found = registry.try_to_ask("POST", "subjects", subject, body=body, normalize=normalize)
     except RegistryRefusal as refusal:
         if refusal.status == 404 and refusal.code is not None:
             return None
         registry.refused(refusal)
-    return found
+    return _object(found, "id")
 
 
 def _read(file: Path, kind: str | None, imports: list[str] | None) -> dict[str, Any]:
