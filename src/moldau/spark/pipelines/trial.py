@@ -13,18 +13,20 @@
 No broker and no checkpoint: the rows are a table, and steps treat it as one. So all windows are there at once, nothing
 is late, and stateful functions, which need a stream, cannot be tried.
 
-A row is as expected if the columns that are named have these values; there must be as many rows as are expected.
+A row is as expected if the columns that are named have these values; there must be as many rows as are expected. A time
+without a zone is one of the session's (UTC unless `spark:` says otherwise), wherever the trial runs.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import yaml
 
@@ -45,6 +47,7 @@ _RECORD = (
 )
 _LETTERS = "dead-letters-"
 _SHOWN_MAX = 20
+_KEYS = {"name", "given", "expect"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,18 +83,23 @@ def read_trials(file: Path, pipeline: model.Pipeline, graph: Graph) -> list[Tria
         raise wrong(f"cannot be read: {error.strerror}", "put the trials of x.yaml into x.test.yaml") from None
     except yaml.YAMLError as error:
         raise wrong(f"this is not YAML: {error}") from None
-    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+    if not content or not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise wrong("a file of trials is a list", "begin each with `- name:`, then `given:` and `expect:`")
     results = {*graph.sinks, *graph.steps, *graph.sources, *(f"{_LETTERS}{name}" for name in graph.sources)}
     found = []
     for number, each in enumerate(content, 1):
         name = str(each.get("name", f"trial {number}"))
+        for unknown in sorted(set(map(str, each)) - _KEYS):
+            raise wrong(f"{name}: {unknown!r} is no part of a trial", did_you_mean(unknown, _KEYS))
         given, expect = each.get("given"), each.get("expect")
         for key, part, known in (("given", given, set(graph.sources)), ("expect", expect, results)):
             if not isinstance(part, dict) or not all(isinstance(rows, list) for rows in part.values()):
                 raise wrong(f"{name}: `{key}` is a mapping of names to lists of rows")
             for unknown in sorted(set(part) - known):
                 raise wrong(f"{name}: `{key}` names {unknown!r}, which is not there", did_you_mean(unknown, known))
+        for result, rows in expect.items():
+            if not result.startswith(_LETTERS) and not all(isinstance(row, dict) for row in rows):
+                raise wrong(f"{name}: a row of {result!r} is a mapping of columns to values")
         found.append(Trial(name, given, expect))
     return found
 
@@ -120,8 +128,14 @@ def _run(spark: SparkSession, pipeline: model.Pipeline, graph: Graph, trial: Tri
             differences += _unlike_reasons(name, [str(each) for each in expected], reasons)
             continue
         part = graph.sinks.get(name) or Part(name, graph.part(name).item, (name,))
-        found = build_sink(spark, pipeline, graph, part, rows).collect()
-        differences += _unlike(name, expected, [_plain(row.asDict(recursive=True)) for row in found])
+        frame = build_sink(spark, pipeline, graph, part, rows)
+        unknown = {key: None for row in expected for key in row if key not in frame.columns}
+        if unknown:
+            differences += [f"{name}: there is no column {key!r}{_hint(str(key), frame.columns)}" for key in unknown]
+            continue
+        found = [_plain(row.asDict(recursive=True), frame.schema) for row in frame.collect()]
+        zone = _zone(spark.conf.get("spark.sql.session.timeZone") or "UTC")
+        differences += _unlike(name, expected, found, zone)
     return Outcome(trial.name, tuple(differences))
 
 
@@ -195,16 +209,34 @@ def _table(spark: SparkSession, name: str, source: model.Source, rows: list[Any]
 # ---- comparing ------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
+def _hint(name: str, columns: Sequence[str]) -> str:
+    hint = did_you_mean(name, set(columns))
+    return f" ({hint})" if hint else ""
+
+
+def _zone(name: str) -> datetime.tzinfo:
+    """A time zone as Spark names it."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError):
+        return datetime.datetime.strptime(name.removeprefix("GMT").removeprefix("UTC"), "%z").tzinfo or datetime.UTC
+
+
+def _plain(value: Any, kind: Any = None) -> Any:
+    """As YAML would have it. Of a row's value the type is given: Spark hands out moments as this machine's clock shows
+    them, without a zone, and only the type tells them from times that have none."""
+    from pyspark.sql import types as t
+
     match value:
         case dict():
-            return {key: _plain(each) for key, each in value.items()}
+            return {key: _plain(each, _within(kind, key)) for key, each in value.items()}
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(each, getattr(kind, "elementType", None)) for each in value]
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case datetime.datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ")
+            moment = value.astimezone(datetime.UTC) if isinstance(kind, t.TimestampType) else value
+            return moment.isoformat(sep=" ")
         case datetime.date():
             return value.isoformat()
         case bytes() | bytearray():
@@ -213,50 +245,104 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _same(expected: Any, found: Any) -> bool:
+def _within(kind: Any, key: Any) -> Any:
+    """The type of a field, or of a map's values."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return kind[key].dataType
+    return getattr(kind, "valueType", None)
+
+
+def _same(expected: Any, found: Any, zone: datetime.tzinfo) -> bool:
     expected = _plain(expected)
     if isinstance(expected, dict) and isinstance(found, dict):
-        return all(key in found and _same(each, found[key]) for key, each in expected.items())
+        return all(key in found and _same(each, found[key], zone) for key, each in expected.items())
+    if isinstance(expected, list) and isinstance(found, list):
+        same = (_same(*pair, zone) for pair in zip(expected, found, strict=False))
+        return len(expected) == len(found) and all(same)
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return expected is found  # to Python, true is 1
     if isinstance(expected, float) and isinstance(found, int | float):
-        return abs(expected - found) <= 1e-9 * max(1.0, abs(expected))
+        return expected == found or abs(expected - found) <= 1e-9 * max(1.0, abs(expected))
     if isinstance(expected, str) and isinstance(found, str) and expected != found:
-        return _moment(expected) is not None and _moment(expected) == _moment(found)
+        return (moment := _moment(expected, zone)) is not None and moment == _moment(found, zone)
     return bool(expected == found)
 
 
-def _moment(text: str) -> datetime.datetime | None:
+def _moment(text: str, zone: datetime.tzinfo) -> datetime.datetime | None:
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found.astimezone(datetime.UTC).replace(tzinfo=None) if found.tzinfo else found
+    return found if found.tzinfo else found.replace(tzinfo=zone)
 
 
-def _unlike(name: str, expected: list[Any], found: list[Any]) -> list[str]:
-    """Each expected row takes one that is like it."""
-    left = list(found)
-    missing = []
-    for row in expected:
-        like = next((index for index, each in enumerate(left) if _same(row, each)), None)
-        if like is None:
-            missing.append(row)
-        else:
-            del left[like]
-    shown = [f"{name}: missing {_shown(row)}" for row in missing[:_SHOWN_MAX]]
-    return shown + [f"{name}: not expected {_shown(row)}" for row in left[:_SHOWN_MAX]]
+def _unlike(name: str, expected: list[Any], found: list[Any], zone: datetime.tzinfo = datetime.UTC) -> list[str]:
+    missing, left = _unpaired(expected, found, lambda row, each: _same(row, each, zone))
+    return _told(f"{name}: missing ", [_shown(row, zone) for row in missing]) + _told(
+        f"{name}: not expected ", [_shown(row, zone) for row in left]
+    )
 
 
 def _unlike_reasons(name: str, expected: list[str], found: list[str]) -> list[str]:
-    left = list(found)
-    differences = []
-    for part in expected:
-        like = next((each for each in left if part in each), None)
-        if like is None:
-            differences.append(f"{name}: missing a reason with {part!r}")
-        else:
-            left.remove(like)
-    return differences + [f"{name}: not expected {each!r}" for each in left[:_SHOWN_MAX]]
+    missing, left = _unpaired(expected, found, lambda part, reason: part in reason)
+    return _told(f"{name}: missing a reason with ", [repr(part) for part in missing]) + _told(
+        f"{name}: not expected ", [repr(reason) for reason in left]
+    )
 
 
-def _shown(row: Any) -> str:
-    return json.dumps(row, default=str, ensure_ascii=False)
+def _told(begin: str, things: list[str]) -> list[str]:
+    more = len(things) - _SHOWN_MAX
+    return [begin + each for each in things[:_SHOWN_MAX]] + ([f"{begin}{more:,} more"] if more > 0 else [])
+
+
+def _unpaired(
+    expected: Sequence[Any], found: Sequence[Any], like: Callable[[Any, Any], bool]
+) -> tuple[list[Any], list[Any]]:
+    """What is left when as many as can be are paired: what is expected loosely leaves to others what only fits them."""
+    fits = [[number for number, each in enumerate(found) if like(wanted, each)] for wanted in expected]
+    taken: dict[int, int] = {}  # what was found, by number: who has it
+    missing = []
+    for number, wanted in enumerate(expected):
+        came_from: dict[int, int] = {}  # a found one that was reached: who asked for it
+        asking, free = [number], None
+        while asking and free is None:
+            asker = asking.pop()
+            for each in fits[asker]:
+                if each in came_from:
+                    continue
+                came_from[each] = asker
+                if each not in taken:
+                    free = each
+                    break
+                asking.append(taken[each])
+        if free is None:
+            missing.append(wanted)
+            continue
+        while True:  # everybody on the way hands on what they had
+            asker = came_from[free]
+            before = next((each for each, holder in taken.items() if holder == asker), None)
+            taken[free] = asker
+            if asker == number:
+                break
+            assert before is not None  # only who holds something is asked to give it up
+            free = before
+    return missing, [each for number, each in enumerate(found) if number not in taken]
+
+
+def _shown(row: Any, zone: datetime.tzinfo) -> str:
+    return json.dumps(_told_in(_plain(row), zone), default=str, ensure_ascii=False)
+
+
+def _told_in(value: Any, zone: datetime.tzinfo) -> Any:
+    """Times as people of the zone write them."""
+    match value:
+        case dict():
+            return {str(key): _told_in(each, zone) for key, each in value.items()}
+        case list():
+            return [_told_in(each, zone) for each in value]
+        case str() if (moment := _moment(value, zone)) is not None and value.endswith("+00:00"):
+            return moment.astimezone(zone).replace(tzinfo=None).isoformat(sep=" ")
+        case _:
+            return value
