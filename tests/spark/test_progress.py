@@ -29,3 +29,22 @@ moldau.spark.options.OptionError: 'includeHeaders' is true or false
  SQLSTATE: 38000"""
     assert refusal(Exception(told)) == "moldau.spark.options.OptionError: 'includeHeaders' is true or false"
     assert refusal(Exception("\n[NO_COLUMN] no  such\tcolumn;\n'Project\n+- x")) == "[NO_COLUMN] no such column"
+
+
+def test_a_batch_after_a_pause_counts_although_its_number_was_reported_before() -> None:
+    """A query that waits reports every ten seconds, under the number of the batch that it has not made yet."""
+
+    def report(batch: int, rows: int, **steps: int) -> dict[str, Any]:
+        numbers = {"numInputRows": rows, "processedRowsPerSecond": float(rows)}
+        return {"batchId": batch, "sources": [], "stateOperators": [], "durationMs": steps, **numbers}
+
+    first, idle = report(0, 40, addBatch=9, triggerExecution=10), report(1, 0, latestOffset=1, triggerExecution=1)
+    query: Any = SimpleNamespace(
+        recentProgress=[first, idle], isActive=True, status={"isTriggerActive": False}, exception=lambda: None
+    )
+    watch = QueryWatch("q", query, lambda _: 0)
+    assert [watch.look().batch_id, watch.look().rows_total] == [0, 40]
+    query.recentProgress = [first, idle, report(1, 2, addBatch=9, triggerExecution=10)]
+    assert [watch.look().batch_id, watch.look().rows_total] == [1, 42]
+    query.recentProgress += [report(2, 0, addBatch=3, triggerExecution=4)]  # without rows: it moves the watermark
+    assert [watch.look().batch_id, watch.look().rows_total] == [2, 42]

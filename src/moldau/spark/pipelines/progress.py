@@ -66,7 +66,7 @@ class QueryWatch:
         for report in self.query.recentProgress:
             batch = _plain(report)
             number = int(batch["batchId"])
-            if number > self._counted:
+            if number > self._counted and not _is_idle(batch):
                 self._counted = number
                 self._rows += int(batch["numInputRows"])
                 self._late += sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in batch["stateOperators"])
@@ -112,6 +112,11 @@ def refusal(error: Exception) -> str:
     if _TRACEBACK in text:
         return first_reason(text)
     return " ".join(text.split(";\n")[0].split("\n")[0].split())
+
+
+def _is_idle(report: Mapping[str, Any]) -> bool:
+    """Whether no batch was made: a query that waits reports so now and then, under the number of the batch to come."""
+    return not report["numInputRows"] and "addBatch" not in report.get("durationMs", {})
 
 
 def _plain(report: Any) -> Mapping[str, Any]:
