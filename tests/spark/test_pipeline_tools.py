@@ -1,6 +1,7 @@
 """What is done to a pipeline beside running it: environments, secrets, shadows, dead letters sent back, metrics."""
 
 import json
+import os
 import time
 import traceback
 import urllib.error
@@ -26,6 +27,7 @@ from moldau.spark.pipelines.scaffold import pipeline_text
 from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.secrecy import keeping_secrets, redacted
 from moldau.spark.pipelines.shadow import shadow_of
+from moldau.spark.pipelines.stretch import keep_to, time_of
 from moldau.toolkit import dead_letters
 from tests.support.clients import create_topic, quiet, read_all
 
@@ -175,6 +177,46 @@ def test_a_shadow_touches_nothing_of_the_real_one(file: Path) -> None:
         shadow_of(round_trip, "x")
 
 
+def test_a_shadow_keeps_to_the_stretch_it_was_begun_with(file: Path, tmp_path: Path) -> None:
+    """Its checkpoint goes on at the end of the first stretch: the second would be empty, and say that all went well."""
+    real = replace(load(file), checkpoint=str(tmp_path / "checkpoint"))
+    shadow = shadow_of(real, "backfill", start="2026-11-15", until="2026-11-16")
+    assert not keep_to(shadow, "2026-11-15", "2026-11-16")
+    assert keep_to(shadow, "2026-11-15", "2026-11-16"), "a run that was killed goes on"
+    for start, until in (("2026-11-14", "2026-11-16"), ("2026-11-15", "2026-11-17"), ("2026-11-15", "")):
+        with pytest.raises(PipelineError, match="was begun from 2026-11-15 until 2026-11-16, and can only"):
+            keep_to(shadow, start, until)
+    assert not keep_to(shadow_of(real, "again"), "2026-11-14", "")
+
+
+def test_another_stretch_into_the_same_shadow_is_refused(bootstrap: str, tmp_path: Path) -> None:
+    topic = create_topic(bootstrap)
+    path = tmp_path / "p.yaml"
+    kafka = f"kafka: {{bootstrap.servers: '{bootstrap}'}}"
+    text = f"name: p\n{kafka}\nsources: {{a: {{topic: '{topic}'}}}}\nsinks: [{{topic: out}}]\n"
+    path.write_text(f"{text}checkpoint: {tmp_path / 'c'}\n")
+    keep_to(shadow_of(load(path), "backfill"), "2026-11-15", "2026-11-16")
+    command = ["backfill", str(path), "--from", "2026-11-16", "--until", "2026-11-17"]
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 2
+    assert "choose another name by `--into`" in told.output
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "2026-02-30T12:00:00Z", "2026-11-15T25:00", "0001-01-01", "1969-01-01"])
+def test_a_time_that_is_none_is_told_before_spark_starts(file: Path, text: str) -> None:
+    assert time_of(text) is None
+    with pytest.raises(PipelineError, match="is not a place to start"):
+        validate(shadow_of(load(file), "x", start=text))
+    with pytest.raises(PipelineError, match="is not a time"):
+        validate(shadow_of(load(file), "x", until=text))
+
+
+def test_a_stretch_that_ends_before_it_begins_is_refused(file: Path) -> None:
+    for until in ("2026-11-15T12:00:00Z", "2026-11-15T13:30:00+02:00"):
+        with pytest.raises(PipelineError, match="there is nothing from"):
+            validate(shadow_of(load(file), "x", start="2026-11-15T12:00:00Z", until=until))
+
+
 def test_dead_letters_go_back_once_as_they_were(bootstrap: str) -> None:
     origin, letters = create_topic(bootstrap), create_topic(bootstrap)
     pipeline = loads(
@@ -322,6 +364,33 @@ def test_metrics_and_a_view_of_80_columns() -> None:
     assert "1.2M" in lines[1]
     assert "187.3k" in lines[1]
     console.file.close()
+
+
+def test_a_view_of_80_columns_uses_them_and_takes_no_text_for_markup() -> None:
+    queries = [
+        QueryProgress("dead-letters-orders-of-today", "running", 7, 94_000, 9_000.0, 8_000, 0, state_rows=1),
+        QueryProgress("dead-letters-orders-of-yesterday", "running", 7, 94_000, 9_000.0, 8_000, 0),
+        QueryProgress("c[bold]", "failed", error="ValueError: no [customer] in [/tmp/x]\x1b[2J"),
+    ]
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(width=80, record=True, file=nowhere)
+        console.print(_table(queries, 80))
+    text = console.export_text()
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "dead-letters-orders-of-t" in text
+    assert "dead-letters-orders-of-y" in text
+    assert "c[bold]" in text
+    assert "ValueError: no [customer] in [/tmp/x]\\u001b[2J" in text
+
+
+def test_what_is_wrong_with_a_file_is_listed_as_it_is(tmp_path: Path) -> None:
+    text = "name: p\nabout: '[red]one[/b]'\nsources: {a: {rate: 1}}\nsinks: [console: 1]\n"
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.yaml").write_text(text.replace("sources: {a", "sources: {'[/b]'").replace("rate: 1", "rat: 1"))
+    shown = CliRunner().invoke(app, ["list", str(tmp_path)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "[red]one[/b]" in shown.output
+    assert "[/b]" in shown.output.split("not valid:")[1]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ Environment = Annotated[
 ]
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Another folder than the file's.")]
 _PLAIN_LINE_SECONDS = 5.0
+_BETWEEN_COLUMNS = 2  # characters, in rich's tables
 
 
 def _load(
@@ -140,6 +141,7 @@ def list_pipelines(
     """The ready pipelines, and those in a folder."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from moldau.spark.pipelines import PipelineError, load
     from moldau.spark.pipelines.ready import find, names
@@ -151,9 +153,9 @@ def list_pipelines(
         if "sinks:" not in file.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
-            table.add_row(str(file), load(file).about)
+            table.add_row(Text(str(file)), Text(load(file).about))
         except PipelineError as error:
-            table.add_row(str(file), f"[red]not valid:[/] {error.problems[0]}")
+            table.add_row(Text(str(file)), Text.assemble(("not valid:", "red"), f" {error.problems[0]}"))
     Console().print(table)
 
 
@@ -448,6 +450,9 @@ def _table(found: list[QueryProgress], width: int | None = None) -> Table:
     """What fits: at 80 columns the seldom ones are left out unless they have something to say."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from moldau.cli.harmless import harmless_cell
 
     width = Console().width if width is None else width
     columns: list[tuple[str, bool, Callable[[QueryProgress], str]]] = [
@@ -461,19 +466,21 @@ def _table(found: list[QueryProgress], width: int | None = None) -> Table:
         ("state rows", any(q.state_rows for q in found) or width >= 110, lambda q: _short(q.state_rows)),
         ("state MB", width >= 110, lambda q: f"{q.state_bytes / 1e6:,.1f}"),
     ]
-    kept = [(name, read) for name, wanted, read in columns if wanted]
+    kept = [(name, [read(each) for each in found]) for name, wanted, read in columns if wanted]
     table = Table(box=None, pad_edge=False)
-    table.add_column("query", overflow="ellipsis", no_wrap=True, max_width=max(width - 12 - 9 * len(kept), 12))
+    taken = max((len(each.state) for each in found), default=0) + _BETWEEN_COLUMNS
+    taken += sum(max(map(len, (name, *cells))) + _BETWEEN_COLUMNS for name, cells in kept)
+    table.add_column("query", overflow="ellipsis", no_wrap=True, max_width=max(width - taken, 12))
     table.add_column("", no_wrap=True)
     for name, _ in kept:
         table.add_column(name, justify="right", no_wrap=True)
     colours = {"running": "green", "waiting": "green", "failed": "red"}
+    for number, each in enumerate(found):
+        state = Text(each.state, colours.get(each.state, "dim"))
+        table.add_row(Text(each.name), state, *(cells[number] for _, cells in kept))
     for each in found:
-        colour = colours.get(each.state, "dim")
-        table.add_row(each.name, f"[{colour}]{each.state}[/]", *(read(each) for _, read in kept))
-    for each in found:
-        if each.error:
-            table.caption = f"{each.name}: {each.error}"
+        if each.error:  # text, in which brackets are no markup
+            table.caption = Text(harmless_cell(f"{each.name}: {each.error}"))
             table.caption_style, table.caption_justify = "red", "left"
     return table
 

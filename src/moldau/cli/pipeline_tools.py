@@ -99,17 +99,22 @@ def _run_shadow(
     env: str,
 ) -> None:
     from moldau.spark.pipelines import PipelineError, validate
+    from moldau.spark.pipelines.reach import require_cluster
     from moldau.spark.pipelines.shadow import outputs, shadow_of
+    from moldau.spark.pipelines.stretch import keep_to
 
     pipeline = _load(target, settings, bootstrap, environment=env)
     try:
         shadow = shadow_of(pipeline, into, start=start, until=until)
         validate(shadow)
+        require_cluster(shadow)
+        goes_on = keep_to(shadow, start, until)
     except PipelineError as error:
         _fail_with(error)
     except ValueError as error:
         misused(str(error))
-    typer.echo(f"{shadow.name}: into {', '.join(outputs(shadow))}", err=True)
+    told = " (begun before: goes on where it was)" if goes_on else ""
+    typer.echo(f"{shadow.name}: into {', '.join(outputs(shadow))}{told}", err=True)
     run_pipeline(shadow, once=True, master=master)
 
 

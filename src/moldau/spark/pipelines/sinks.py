@@ -345,17 +345,29 @@ def _database(sink: model.DatabaseSink, notes: Notes) -> WriteBatch:
     return write
 
 
+# C0 but newline, DEL and C1, as `moldau consume` spells them.
+_SPELLED = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"}
+
+
+def _as_text(rows: DataFrame) -> DataFrame:
+    """As Spark writes values: times in the session's zone, not in this machine's."""
+    names = [f"c{number}" for number in range(len(rows.columns))]  # names of records may have points in them
+    return rows.toDF(*names).select(*(f.col(name).cast("string") for name in names))
+
+
 def _console(sink: model.ConsoleSink) -> WriteBatch:
     def write(rows: DataFrame, batch_id: int) -> None:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
-        shown = rows.limit(sink.console + 1).collect()
+        shown = _as_text(rows).limit(sink.console + 1).collect()
         table = Table(title=f"batch {batch_id}", title_justify="left")
         for name in rows.columns:
-            table.add_column(name)
+            table.add_column(Text(name.translate(_SPELLED)))
         for row in shown[: sink.console]:
-            table.add_row(*("" if value is None else str(value) for value in row))
+            # Text: brackets are no markup. What records hold cannot control the terminal.
+            table.add_row(*(Text("" if value is None else value.translate(_SPELLED)) for value in row))
         if shown:
             Console().print(table)
         if len(shown) > sink.console:

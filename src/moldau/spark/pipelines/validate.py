@@ -20,7 +20,7 @@ from dataclasses import fields
 
 from moldau.spark.avro_types import SchemaError, spark_type_of_avro
 from moldau.spark.pipelines import columns as column_names
-from moldau.spark.pipelines import model
+from moldau.spark.pipelines import model, stretch
 from moldau.spark.pipelines.avro_records import schema_text
 from moldau.spark.pipelines.columns import Columns, of_parse, of_source
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
@@ -33,7 +33,6 @@ from moldau.spark.suggestions import did_you_mean
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
 Problems = Iterator[Problem]
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 @keeping_secrets
@@ -178,12 +177,7 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
     for each in source.metadata:
         if each not in model.METADATA:
             yield Problem(source.where.of("metadata"), f"a record has no {each!r}", did_you_mean(each, model.METADATA))
-    if source.start not in ("earliest", "latest") and not _TIME.fullmatch(source.start):
-        fix = "write earliest, latest, or a time such as 2026-11-15T12:00:00Z"
-        yield Problem(source.where.of("start"), f"{source.start!r} is not a place to start", fix)
-    if source.until and not _TIME.fullmatch(source.until):
-        fix = "write a time such as 2026-11-15T12:00:00Z"
-        yield Problem(source.where.of("until"), f"{source.until!r} is not a time", fix)
+    yield from stretch.problems(source)
     if isinstance(source, model.PatternSource):
         try:
             topic_pattern(source.topic_pattern)
