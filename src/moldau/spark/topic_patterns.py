@@ -53,6 +53,8 @@ _PROPERTIES = _POSIX | {
     "javaletterordigit": string.ascii_letters + string.digits,
     "javadigit": string.digits,
 }
+# Where case does not matter, Java takes these for letters of both cases.
+_OF_ONE_CASE = {"lower", "upper", "lu", "ll", "lt", "lowercase", "uppercase", "javalowercase", "javauppercase"}
 _SHORT = {
     "d": string.digits,
     "w": string.ascii_letters + string.digits + "_",
@@ -81,6 +83,7 @@ class _Translator:
     def __init__(self, pattern: str) -> None:
         self._text = pattern
         self._at = 0
+        self._ignores_case = [False]  # of the pattern, and of each group that is open
 
     def whole(self) -> str:
         found = []
@@ -94,15 +97,30 @@ class _Translator:
             return self._escape()
         if sign == "[":
             self._at += 1
-            return _written(self._class())
+            return self._written(self._class())
         if self._text.startswith("(?<", self._at) and self._text[self._at + 3 : self._at + 4] not in ("=", "!", ""):
             self._at += 3
+            self._ignores_case.append(self._ignores_case[-1])
             return "(?P<"
         if flags := re.compile(r"\(\?([a-zA-Z-]+)[:)]").match(self._text, self._at):
             if set(flags[1]) - set("is-"):
                 raise PatternRefused(f"uses {flags[0]!r}, which has no translation: leave the flag out")
             if flags[0].endswith(")") and self._at:
                 raise PatternRefused(f"turns on {flags[0]!r} in its middle: write it at the beginning")
+            on, _, off = flags[1].partition("-")
+            ignores = ("i" in on or self._ignores_case[-1]) and "i" not in off
+            if flags[0].endswith(")"):
+                self._ignores_case = [ignores]
+            else:
+                self._ignores_case.append(ignores)
+            self._at = flags.end()
+            return flags[0]
+        if sign == "(":
+            self._ignores_case.append(self._ignores_case[-1])
+        elif sign == ")" and len(self._ignores_case) > 1:
+            self._ignores_case.pop()
+        if sign == "{" and not re.compile(r"\{\d+(,\d*)?\}").match(self._text, self._at):
+            raise PatternRefused("has a { that is no repetition, which Java refuses: write \\{")
         self._at += 1
         return sign
 
@@ -118,7 +136,16 @@ class _Translator:
             self._at += 2
             return f"\\{sign}"
         single = self._characters()
-        return _written(single) if len(single) != 1 else re.escape(next(iter(single)))
+        return self._written(single) if len(single) != 1 else re.escape(next(iter(single)))
+
+    def _written(self, characters: frozenset[str]) -> str:
+        """Case was thought of when the class was worked out; Python would do so again, after a negation."""
+        found = _written(characters)
+        return f"(?-i:{found})" if self._ignores_case[-1] else found
+
+    def _both_cases(self, characters: frozenset[str]) -> frozenset[str]:
+        """Of letters that a class names; of properties Java takes only some."""
+        return characters | {each.swapcase() for each in characters} if self._ignores_case[-1] else characters
 
     def _quoted(self) -> str:
         end = self._text.find("\\E", self._at)
@@ -154,7 +181,8 @@ class _Translator:
         short = name if name in _PROPERTIES else re.sub(r"^(is|in)", "", name)
         if short not in _PROPERTIES:
             raise PatternRefused(f"uses {match[0]}, which is not known here: write the characters out")
-        found = frozenset(_PROPERTIES[short])
+        is_both = self._ignores_case[-1] and short in _OF_ONE_CASE
+        found = frozenset(string.ascii_letters if is_both else _PROPERTIES[short])
         return frozenset(LEGAL) - found if negated or match[1] else found
 
     def _class(self) -> frozenset[str]:
@@ -163,7 +191,7 @@ class _Translator:
         self._at += negated
         parts: list[frozenset[str]] = []
         union: frozenset[str] = frozenset()
-        first = True
+        first, is_written = True, False
         while True:
             rest = self._text[self._at :]
             if not rest:
@@ -173,18 +201,24 @@ class _Translator:
                 break
             if rest.startswith("&&"):
                 self._at += 2
-                parts.append(union)
-                union = frozenset()
-            elif rest[0] == "[":
+                if is_written:  # Java leaves out a side on which nothing is written
+                    parts.append(union)
+                union, is_written, first = frozenset(), False, False
+                continue
+            if rest[0] == "[":
                 self._at += 1
                 union |= self._class()
             elif rest.startswith("\\Q"):
-                union |= frozenset(self._quoted())
+                union |= self._both_cases(frozenset(self._quoted()))
             else:
                 union |= self._member()
-            first = False
-        found = union
-        for part in parts:
+            first, is_written = False, True
+        if is_written:
+            parts.append(union)
+        if not parts:
+            raise PatternRefused("has a class with nothing in it")
+        found = parts[0]
+        for part in parts[1:]:
             found &= part
         return frozenset(LEGAL) - found if negated else found & frozenset(LEGAL)
 
@@ -194,9 +228,9 @@ class _Translator:
             self._at += 1
             high = self._single()
             if len(high) == 1 and min(high) >= min(low):
-                return frozenset(map(chr, range(ord(min(low)), ord(min(high)) + 1)))
+                return self._both_cases(frozenset(map(chr, range(ord(min(low)), ord(min(high)) + 1))))
             raise PatternRefused("has a range in a class that runs backwards")
-        return low
+        return self._both_cases(low) if len(low) == 1 else low
 
     def _single(self) -> frozenset[str]:
         if self._text[self._at] == "\\":
