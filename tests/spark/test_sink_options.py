@@ -1,6 +1,8 @@
 """What a writer is told, and what it refuses before anything runs."""
 
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql.types import (
@@ -166,6 +168,29 @@ def test_columns_that_can_be_written(columns: StructType, topic: str | None) -> 
 def test_columns_that_cannot_be_written(columns: StructType, topic: str | None, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         check_columns(columns, topic)
+
+
+def test_exactly_once_in_foreach_batch_refuses_adaptive_streaming() -> None:
+    """There the tasks are those of the streaming query too, and nobody else asks."""
+    from moldau.spark.sink import foreach_batch
+
+    written: list[str] = []
+    saved = SimpleNamespace(save=lambda: written.append("rows"))
+    writer = SimpleNamespace(options=lambda **_: SimpleNamespace(mode=lambda _: saved))
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+
+    def write(delivery: str, setting: str | None) -> None:
+        session = SimpleNamespace(conf=SimpleNamespace(get=lambda key, default: setting or default))
+        rows: Any = SimpleNamespace(sparkSession=session, write=SimpleNamespace(format=lambda _: writer))
+        prefix = {"transactionalIdPrefix": "p"} if delivery == "exactly-once" else {}
+        foreach_batch({**options, **prefix, "delivery": delivery})(rows, 3)
+
+    with pytest.raises(OptionError, match=r"exactly-once needs spark\.sql\.adaptive\.streaming\.stateless"):
+        write("exactly-once", "true")
+    assert not written
+    write("exactly-once", "false")
+    write("at-least-once", "true")
+    assert written == ["rows", "rows"]
 
 
 def test_exactly_once_refuses_adaptive_streaming() -> None:

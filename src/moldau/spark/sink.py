@@ -86,6 +86,7 @@ def foreach_batch(options: Mapping[str, str], checkpoint: str = "") -> "Callable
     def write(rows: "DataFrame", batch_id: int) -> None:
         named = {}
         if settings.delivery is Delivery.EXACTLY_ONCE:
+            refuse_adaptive(rows.sparkSession.conf.get(ADAPTIVE_STREAMING, None))
             prefix = settings.transactional_id_prefix or query_id(rows, checkpoint)
             named = {"transactionalIdPrefix": prefix, "batchId": str(batch_id)}
         rows.write.format("moldau").options(**{**options, **named}).mode("append").save()
