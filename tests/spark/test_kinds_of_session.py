@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,41 @@ def test_a_running_query_whose_worker_came_too_late_goes_on(tmp_path: Path, monk
     assert not begun
     with pytest.raises(runner.PipelineFailed, match="connect back"):
         running(lambda: _Query("Python worker failed to connect back."), "failed to connect back").wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_sessions_of_connect_end_with_the_pipeline(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to the end of the process, gRPC waits there for ever. A server that may be away is not told."""
+    monkeypatch.chdir(tmp_path)
+    ended: list[bool] = []
+    session: Any = _remote_session()
+    session.stop = lambda: ended.append(session.release_session_on_close)
+    queries: dict[str, Any] = {"q": _Query("no such column" if fails else "")}
+    queries["q"].isActive = False
+    running = runner.Running(loads(FILE, "p.yaml", folder=str(tmp_path)), session, queries, sessions=[session])
+    with pytest.raises(runner.PipelineFailed) if fails else nullcontext(), running:
+        running.wait()
+    assert ended == [not fails]
+
+
+def test_a_session_of_connect_ends_if_a_pipeline_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended: list[bool] = []
+    session: Any = _remote_session()
+    session.stop = lambda: ended.append(session.release_session_on_close)
+    for each in ("require_cluster", "validate"):
+        monkeypatch.setattr(runner, each, lambda _: None)
+    monkeypatch.setattr("moldau.spark.pipelines.sinks.prepared", lambda *_: session)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PipelineError([Problem(Where().mark, "no such column")])
+
+    monkeypatch.setattr(runner, "_start_in", refuse)
+    with pytest.raises(PipelineError, match="no such column"):
+        runner.start(loads(FILE, "p.yaml", folder=str(tmp_path)), session)
+    assert ended == [False]
 
 
 class _Query:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +20,18 @@ ADAPTIVE_STREAMING = "spark.sql.adaptive.streaming.stateless.enabled"
 def is_remote(spark: SparkSession) -> bool:
     """Whether the session is one of Spark Connect; asked without importing it, which needs gRPC."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def leave(spark: SparkSession, *, is_well: bool) -> None:
+    """End a session of Spark Connect that nobody else uses; of any other kind, nothing.
+
+    Left to the end of the process, gRPC waits there for ever for calls whose threads are gone. The server is told if it
+    `is_well`: one that is away would be asked again for minutes.
+    """
+    if is_remote(spark):
+        remote: Any = spark
+        remote.release_session_on_close = is_well
+        remote.stop()
 
 
 @dataclass(slots=True, frozen=True)

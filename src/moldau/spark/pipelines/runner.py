@@ -19,9 +19,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from moldau.spark.kinds_of_session import leave
 from moldau.spark.pipelines import model, sinks, store
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
+from moldau.spark.pipelines.graph import Graph
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
@@ -61,8 +63,10 @@ class Running:
         queries: dict[str, StreamingQuery],
         intakes: Sequence[Intake] = (),
         begins: Mapping[str, Begin] | None = None,
+        sessions: Sequence[SparkSession] = (),
     ) -> None:
         self.pipeline = pipeline
+        self._sessions = sessions  # that nobody else uses
         self._begins = begins or {}
         self._revivals: dict[str, tuple[int, int]] = {}  # by query: in which batch, and how often in it
         self.intakes = intakes
@@ -177,7 +181,11 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop(GRACE_SECONDS if error is None else 0.0)
+        try:
+            self.stop(GRACE_SECONDS if error is None else 0.0)
+        finally:
+            for session in self._sessions:
+                leave(session, is_well=error is None)
 
 
 def _template_keepers(pipeline: model.Pipeline) -> list[TemplateKeeper]:
@@ -210,11 +218,27 @@ def start(
     if checkpoint is not None:
         pipeline = replace(pipeline, checkpoint=checkpoint)
     require_cluster(pipeline)
-    if spark is None:
-        from moldau.spark.session import session
+    sessions: list[SparkSession] = []
+    try:
+        if spark is None:
+            from pyspark.sql import SparkSession
 
-        spark = session(f"moldau-{pipeline.name}", master=master, config=spark_settings(pipeline))
-    own = sinks.prepared(spark, pipeline)
+            from moldau.spark.session import session
+
+            is_used = SparkSession.getActiveSession() is not None
+            spark = session(f"moldau-{pipeline.name}", master=master, config=spark_settings(pipeline))
+            sessions += () if is_used else (spark,)
+        sessions.insert(0, sinks.prepared(spark, pipeline))
+        return _start_in(sessions[0], sessions, pipeline, graph, once=once)
+    except BaseException:
+        for each in sessions:
+            leave(each, is_well=False)
+        raise
+
+
+def _start_in(
+    own: SparkSession, sessions: Sequence[SparkSession], pipeline: model.Pipeline, graph: Graph, *, once: bool
+) -> Running:
     folder = pipeline.checkpoint_folder
     # Everything is planned before anything starts: a mistake in the last step must not leave half a pipeline running.
     shares = shared_reads(pipeline, graph)
@@ -252,7 +276,7 @@ def start(
             query.stop()
         write_status(folder, pipeline.name, [QueryProgress(each, "stopped") for each in begins], running=False)
         raise
-    return Running(pipeline, own, queries, intakes, begins)
+    return Running(pipeline, own, queries, intakes, begins, sessions)
 
 
 def _begun(begin: Begin) -> StreamingQuery:
