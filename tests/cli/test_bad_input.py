@@ -84,6 +84,7 @@ CASES = """
 2 group reset g
 4 group reset-streams nobody
 2 group reset-streams g -t there --to nonsense
+2 group reset-streams g --to latest
 4 group reset g -t nowhere --to earliest
 2 group reset g -t there --to nonsense
 4 group delete nobody

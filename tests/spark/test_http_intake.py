@@ -143,6 +143,22 @@ def test_who_sends_a_byte_now_and_then_holds_no_place(
         opened.close()
 
 
+def test_who_was_refused_and_does_not_leave_holds_no_place(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_intake, "_AT_ONCE", 1)
+    monkeypatch.setattr(http_intake, "_REQUEST_SECONDS", 600.0)
+    monkeypatch.setattr(http_intake, "_SILENCE_SECONDS", 600.0)
+    (opened,) = open_intakes(pipeline_of(bootstrap, topic))
+    try:
+        with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
+            stranger.sendall(b"POST / HTTP/1.0\r\nContent-Length: 9\r\n\r\n")
+            assert b"401" in stranger.recv(1000)
+            assert post(opened.port, b"y")[0] == 200
+    finally:
+        opened.close()
+
+
 def test_brokers_that_are_away_are_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_intake, "_ANSWER_SECONDS", 1.0)
     with Broker() as broker:

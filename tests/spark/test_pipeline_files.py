@@ -224,6 +224,10 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
             small().replace("kafka: ", "spark: {shuffle.partitions: 4}\nkafka: "),
             "p.yaml:2:1: 'shuffle.partitions' is not a setting of Spark: all begin with `spark.`; write `spark.sql.",
         ),
+        (
+            small().replace("kafka: ", "spark: {spark.sql.adaptive.enabled: true}\nkafka: "),
+            "p.yaml:2:1: spark.sql.adaptive.enabled may give a repeated batch other tasks",
+        ),
         (small(source="topic: my orders"), "p.yaml:5:5: 'my orders' cannot be a topic; use letters"),
         (
             small(source="topic: a\n    options: {startingoffset: latest}"),

@@ -106,8 +106,10 @@ def test_no_number_runs_over_into_another(spark: "SparkSession") -> None:
         b'{"local": "10000-01-01T00:00:00"}',
         b'{"day": "10000-01-01"}',
         b'{"b": 7, "more": 12345678901234567890, "at": "9999-12-31T23:59:59Z"}',
+        b'{"m": {"x": "2025-11-15T12:00:00Z", "y": %d}}' % turned,
+        b'{"a": ["2025-11-15T12:00:00.12345678901234Z", 0]}',
     )
-    assert [(row["b"], row["l"]) for row in good] == [(127, [-128, None]), (7, None)]
+    assert [(row["b"], row["l"]) for row in good] == [(127, [-128, None]), (7, None), (None, None)]
     assert good[0]["at"].timestamp() == 1763208000
     no_time = "seconds are no time between the years 1 and 9999"
     assert bad == {
@@ -122,6 +124,7 @@ def test_no_number_runs_over_into_another(spark: "SparkSession") -> None:
         9: 'field at: expected timestamp, found "10000-01-01T00:00:00Z"',
         10: 'field local: expected timestamp_ntz, found "10000-01-01T00:00:00"',
         11: 'field day: expected date, found "10000-01-01"',
+        13: f"field m.y: {turned} {no_time}",
     }
 
 

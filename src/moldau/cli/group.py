@@ -235,8 +235,9 @@ def reset_streams(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="An input topic, read anew; may be repeated."),
     ] = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help="Where input topics are read from, as for `group reset`.")
-    ] = "earliest",
+        str | None,
+        typer.Option("--to", metavar="PLACE", help="Where input topics are read from; earliest, if not said."),
+    ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option("--from-file", metavar="FILE", help="Input topics in a file: topic,partition,offset."),
@@ -259,12 +260,14 @@ def reset_streams(
 
     if from_file is not None and topics:
         misused("--topic and --from-file: choose one")
+    if to is not None and not topics:
+        misused("--to says where the topics given with --topic are read from: name some")
     wanted = {} if from_file is None else read_plan(from_file)
     admin = target.admin_client()
     found = seen_if_there(target, admin, [application]).get(application)
     before = {} if found is None else committed(admin, application)
     if topics:
-        wanted = make_plan(admin, before, topics, to)
+        wanted = make_plan(admin, before, topics, to or "earliest")
     known = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
     its_own = internal_topics(application, known, {name for name, _ in wanted})
     if internal:

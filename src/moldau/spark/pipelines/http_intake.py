@@ -34,6 +34,7 @@ _BYTES_MAX = 1 << 20  # of one request
 _AT_ONCE = 32
 _ANSWER_SECONDS = 30.0
 _SILENCE_SECONDS = 10.0
+_UNREAD_SECONDS = 1.0  # for what a caller still sends that was refused
 _REQUEST_SECONDS = 20.0  # from the first byte to the last, however busily somebody sends
 _UNREAD_BYTES_MAX = 16 << 20
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE)
@@ -211,7 +212,8 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
         def setup(self) -> None:
             super().setup()
             self.rfile.close()
-            self.rfile = io.BufferedReader(_Timely(self.connection, time.monotonic() + _REQUEST_SECONDS))
+            self.timely = _Timely(self.connection, time.monotonic() + _REQUEST_SECONDS)
+            self.rfile = io.BufferedReader(self.timely)
 
         def do_POST(self) -> None:  # http.server's name
             authorization = self.headers.get("Authorization", "").encode("latin-1")  # as it was sent
@@ -262,6 +264,7 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
             a connection with bytes unread takes the answer back."""
             self._answer(code, {"error": error})
             self.connection.shutdown(socket.SHUT_WR)
+            self.timely.hurry()
             left = _UNREAD_BYTES_MAX
             while left > 0 and (unread := self.rfile.read1(1 << 16)):
                 left -= len(unread)
@@ -287,6 +290,10 @@ class _Timely(io.RawIOBase):
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection, self._deadline = connection, deadline
+
+    def hurry(self) -> None:
+        """The rest is of no use to anybody: not much time for it."""
+        self._deadline = min(self._deadline, time.monotonic() + _UNREAD_SECONDS)
 
     def readable(self) -> bool:
         return True

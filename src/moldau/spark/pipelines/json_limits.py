@@ -39,7 +39,8 @@ def beyond(read: Column, schema: t.StructType, text: Column) -> Column:
     """Whether a number of `text`, which was read with the roomy schema, is too large for its type."""
     found = _some(read, schema, _is_beyond)
     if _some(read, schema, _is_turned) is not None:
-        seconds = f.from_json(text, _with(schema, t.TimestampType, t.LongType()))
+        # As text: of an array or map that has texts and numbers, a reader of numbers would leave nothing.
+        seconds = f.from_json(text, _with(schema, t.TimestampType, t.StringType()))
         turned = _some(seconds, schema, _is_turned)
         suspected = f.when(text.rlike(f"[0-9]{{{_DIGITS}}}"), turned).otherwise(f.lit(False))
         found = suspected if found is None else found | suspected
@@ -61,8 +62,7 @@ def _is_beyond(value: Column, kind: t.DataType) -> Column | None:
 
 
 def _is_turned(value: Column, kind: t.DataType) -> Column | None:
-    least = 10 ** (_DIGITS - 1)
-    return ~value.between(1 - least, least - 1) if isinstance(kind, t.TimestampType) else None
+    return value.rlike(f"^-?[0-9]{{{_DIGITS},}}$") if isinstance(kind, t.TimestampType) else None
 
 
 def _some(column: Column, data_type: t.DataType, leaf: Leaf) -> Column | None:

@@ -20,7 +20,7 @@ from dataclasses import fields
 
 from moldau.spark.avro_types import SchemaError, spark_type_of_avro
 from moldau.spark.pipelines import columns as column_names
-from moldau.spark.pipelines import model, stretch
+from moldau.spark.pipelines import model, spark_settings, stretch
 from moldau.spark.pipelines.avro_records import schema_text
 from moldau.spark.pipelines.columns import Columns, of_parse, of_source
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
@@ -89,13 +89,7 @@ def _cluster(pipeline: model.Pipeline) -> Problems:
     for name in pipeline.kafka:
         if "_" in name:
             yield Problem(mark, f"no client setting is called {name!r}", f"write {name.replace('_', '.')!r}")
-    for name in pipeline.spark:
-        if not name.startswith("spark."):
-            yield Problem(
-                pipeline.where.of("spark"),
-                f"{name!r} is not a setting of Spark: all begin with `spark.`",
-                f"write `spark.sql.{name.removeprefix('sql.')}`, for example",
-            )
+    yield from spark_settings.problems(pipeline)
 
 
 def _client_settings(pipeline: model.Pipeline) -> Problems:
