@@ -69,15 +69,13 @@ def test_a_node_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_a_new_broker_waits_for_a_controller_that_knows(tmp_path: Path) -> None:
     async def main() -> None:
-        cluster = AsyncCluster(1, data_dir=str(tmp_path))
-        async with cluster:
-            pass  # now its ports and its data are known
-        waiting = asyncio.ensure_future(cluster.add_broker(2))
-        await asyncio.sleep(0.5)
-        assert not waiting.done()
-        await cluster.start_node(1)
-        await waiting
-        assert sorted(cluster.nodes[1].broker.image.brokers) == [1, 2]
-        await cluster.stop()
+        async with AsyncCluster(1, data_dir=str(tmp_path)) as cluster:
+            await cluster.stop_node(1)
+            waiting = asyncio.ensure_future(cluster.add_broker(2))
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            await cluster.start_node(1)
+            await waiting
+            assert sorted(cluster.nodes[1].broker.image.brokers) == [1, 2]
 
     run(main)

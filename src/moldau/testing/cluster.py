@@ -138,9 +138,8 @@ class AsyncCluster:
         try:
             await self.start_node(number)
         except BaseException:
-            del self.settings[
-                number
-            ]  # it never was one of this cluster: nobody is sent there, and it can be tried again
+            # It never was one of this cluster: nobody is sent there, and it can be tried again.
+            del self.settings[number]
             raise
 
     async def create_topics(self, topics: Topics) -> None:
