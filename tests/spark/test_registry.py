@@ -24,7 +24,7 @@ from moldau.spark.pipelines.schema import parse_schema as spark_schema
 from moldau.spark.registry import client
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, UnknownSchema
 from moldau.spark.registry.columns import BadValue, with_bytes
-from moldau.spark.registry.formats import Decoder, Encoder, reader_schema
+from moldau.spark.registry.formats import Decoder, Encoder, encoder_of_tasks, reader_schema
 from moldau.spark.registry.protobuf_text import ProtoError, message_class
 from moldau.spark.sink import _as_bytes, write_at_least_once
 from moldau.spark.sink_columns import check_columns
@@ -52,6 +52,8 @@ COMMON = 'syntax = "proto3"; package shop; message Money { int64 units = 1; }'
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
+    client.of_tasks.cache_clear()
+    encoder_of_tasks.cache_clear()
     with running() as found:
         yield found
 
@@ -290,6 +292,7 @@ def test_protobuf_that_people_wrote_is_used_and_not_changed(registry: FakeRegist
 
 def test_logins_outages_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(client, "_FIRST_SECONDS", 0.5)
     with running("amy:s3cret:x") as registry:
         number = registry.add("a", {"type": "string"})
         with pytest.raises(RegistryError, match=r"401 Unauthorized: check schema\.registry\.basic\.auth\.user\.info"):
@@ -301,7 +304,7 @@ def test_logins_outages_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Registry(logged_in).latest("a").id == number
         with pytest.raises(UnknownSchema):
             Registry(logged_in).latest("b")
-        registry.failures = 99
+        registry.failures = 10**6
         with pytest.raises(RegistryError, match="500 not now"):
             Registry(logged_in).latest("a")
     with pytest.raises(RegistryError, match="does not answer"):
@@ -455,7 +458,7 @@ def test_what_is_written_fits_the_schema_it_is_registered_under(registry: FakeRe
 def test_an_id_may_become_known_and_what_is_no_registry_is_not_believed(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(client, "_FIRST_SECONDS", 0.0)
     now = [0.0]
     asked = Registry(settings(registry), lambda: now[0])
     for _ in range(2):
@@ -469,3 +472,28 @@ def test_an_id_may_become_known_and_what_is_no_registry_is_not_believed(
         monkeypatch.setattr(registry, "answer", lambda *_, code=code, content=content: (code, content))
         with pytest.raises(RegistryError):
             Registry(settings(registry)).schema(1)
+
+
+def test_tasks_of_a_process_share_what_they_were_told_and_outlast_a_registry_that_is_away(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(client, "_FIRST_SECONDS", 0.0)
+    schema = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "int"}]}
+    number = registry.add("orders-value", schema)
+    own = RegistrySettings.parse({"url": registry.url}, outage_s=60)
+    reader = reader_schema("avro", own, "orders-value")
+    registry.asked.clear()
+    registry.failures = 20
+    for _ in range(3):
+        assert Decoder(reader).decode(avro(schema, {"id": 7}, number)) == {"id": 7}
+    assert registry.asked == ["/schemas/ids/1"] * 21
+    assert caplog.text.count("waiting for the schema registry, 60 s more (option outage): the registry fails at") == 1
+    rows = pa.RecordBatch.from_arrays([pa.array([{"x": 1}], pa.struct([("x", pa.int64())]))], names=["value"])
+    registry.asked.clear()
+    for _ in range(3):
+        list(with_bytes(iter([rows]), "avro", own, "out-value", spark_schema("x bigint")))
+    assert registry.asked == ["/subjects/out-value/versions"]
+    with pytest.raises(RegistryError, match="500 not now"):  # whom nobody has heard of yet is not waited for
+        registry.failures = 2
+        reader_schema("avro", own, "orders-value")

@@ -193,3 +193,17 @@ def test_the_format_is_there_without_a_line_of_code(spark: "SparkSession", boots
     assert other.read.format("moldau").options(**options).load().count() == 3
     register(other)
     assert other.read.format("moldau").options(**options).load().count() == 3
+
+
+def test_all_that_was_there_is_processed_when_spark_says_so(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    topic = create_topic(bootstrap, partitions=2)
+    query = start(spark, bootstrap, topic, tmp_path, startingOffsets="earliest")
+    try:
+        for turn in range(5):
+            send(bootstrap, topic, 3, first=3 * turn, partition=turn % 2)
+            query.processAllAvailable()
+            assert len(written(tmp_path)) == 3 * (turn + 1)
+    finally:
+        query.stop()

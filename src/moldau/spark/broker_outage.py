@@ -26,9 +26,12 @@ def is_outage(error: ClientError) -> bool:
 
 
 class Waiting:
-    """One outage: since when, and what was said about it."""
+    """One outage: of whom, since when, and what was said about it."""
 
-    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit_s: float, clock: Callable[[], float] = time.monotonic, *, whom: str = "the brokers"
+    ) -> None:
+        self._whom = whom
         self._clock = clock
         self._since = clock()
         self._limit_s = limit_s
@@ -37,12 +40,12 @@ class Waiting:
     def is_over(self) -> bool:
         return self._clock() - self._since >= self._limit_s
 
-    def say(self, error: ClientError) -> None:
+    def say(self, error: Exception) -> None:
         now = self._clock()
         if self._said_at is None or now - self._said_at >= _WORD_SECONDS:
             self._said_at = now
             left_s = max(self._limit_s - (now - self._since), 0)
-            _log.warning("waiting for the brokers, %.0f s more (option outage): %s", left_s, error)
+            _log.warning("waiting for %s, %.0f s more (option outage): %s", self._whom, left_s, error)
 
 
 class BrokerPatience:

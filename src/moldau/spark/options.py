@@ -135,7 +135,7 @@ def registry_settings(options: Mapping[str, str]) -> "RegistrySettings":
 
     own = {name.removeprefix(_REGISTRY): text for name, text in options.items() if name.startswith(_REGISTRY)}
     try:
-        return RegistrySettings.parse(own)
+        return RegistrySettings.parse(own, read_duration_ms(options, "outage", OUTAGE_DEFAULT) / 1000)
     except ValueError as error:
         raise OptionError(f"option '{error}'") from None
 

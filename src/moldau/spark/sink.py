@@ -105,11 +105,15 @@ def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
 
 
 def _register_schema(settings: SinkOptions, schema: StructType) -> None:
-    """A schema the registry refuses, as incompatible perhaps, is an error before anything is written."""
-    if settings.value_format is not None and settings.registry is not None:
-        from moldau.spark.registry.formats import Encoder
+    """A schema the registry refuses, as incompatible perhaps, is an error before anything is written.
 
-        Encoder(settings.value_format, settings.registry, settings.subject, _value_type(schema))
+    Asked once by each process, and not with the patience of tasks: the address may be wrong.
+    """
+    if settings.value_format is not None and settings.registry is not None:
+        from moldau.spark.registry.formats import encoder_of_tasks
+
+        hasty = replace(settings.registry, outage_s=0)
+        encoder_of_tasks(settings.value_format, hasty, settings.subject, _value_type(schema).json())
 
 
 def _value_type(schema: StructType) -> StructType:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
-# An idle query asks 60 times a second; brokers are asked ten times.
+# An idle query asks 60 times a second; brokers are asked ten times. That nothing is new is never an old answer:
+# `processAllAvailable` ends with it, and promises that what was written before it was called has been read.
 _LATEST_AGE_SECONDS_MAX = 0.1
 
 
@@ -227,9 +228,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._topics
 
     def _ask_latest(self, begin: PartitionOffsets, *, fresh: bool = False) -> PartitionOffsets:
-        now = time.monotonic()
-        if not fresh and self._latest is not None and now - self._latest_at < _LATEST_AGE_SECONDS_MAX:
-            return self._latest
+        too_soon_s = _LATEST_AGE_SECONDS_MAX - (time.monotonic() - self._latest_at)
+        if not fresh and self._latest is not None and too_soon_s > 0:
+            if any(offset > begin.get(each, 0) for each, offset in self._latest.items()):
+                return self._latest
+            time.sleep(too_soon_s)
         topics = self._known_topics(fresh=fresh)
         if topics.missing - {topic for topic, _ in begin}:
             require_topics(topics)

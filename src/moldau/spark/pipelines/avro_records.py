@@ -29,7 +29,7 @@ def schema_text(schema: str, folder: str) -> str:
 
 
 class Decoder:
-    """Decodes values of one topic. Made once in each Python worker."""
+    """Decodes values of one topic. Made once in each task."""
 
     def __init__(self, reader: str, writers: Mapping[int, str], confluent_header: bool) -> None:
         from fastavro import parse_schema

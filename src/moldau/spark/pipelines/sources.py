@@ -217,7 +217,8 @@ def _registered(
 
     subject = how.subject or f"{getattr(source, 'topic', '')}-value"
     try:
-        return reader_schema(how.values, RegistrySettings.parse(pipeline.registry), subject)
+        settings = RegistrySettings.parse(pipeline.registry, seconds_of(pipeline.outage))
+        return reader_schema(how.values, settings, subject)
     except (RegistryError, UnknownSchema) as error:
         told = f"the schema of {subject!r} cannot be had: {error}"
         raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error

@@ -1,8 +1,9 @@
 """A schema registry, asked over Confluent's API. Works with every registry that speaks it.
 
-An id never changes its schema, so what was answered once is kept for the life of the process (a bounded number). An id
-that the registry does not know is an error of that record, and asked for again after a while: it may be registered by
-then. A registry that does not answer, or answers what no registry would, is an error of the query, after some tries.
+An id never changes its schema, so what was answered once is kept for the life of the process (a bounded number), for
+all its tasks. An id that the registry does not know is an error of that record, and asked for again after a while: it
+may be registered by then. A registry that does not answer, or answers what no registry would, is waited for as long as
+brokers are (`outage`) once it has answered; at the first question, when the address may be wrong, for seconds.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from moldau.client.schema_registry import NOT_FOUND, RegistryAddress, RegistryAway, RegistryRefusal, ask_registry
+from moldau.spark.broker_outage import Waiting
 
 _KEPT_MAX = 10_000
-_ATTEMPTS = 5
+_FIRST_SECONDS = 4.0
 _PAUSE_SECONDS = 1.0
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 10.0
@@ -33,15 +36,16 @@ class UnknownSchema(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class RegistrySettings:
-    """Where it is and how to log in. Printed without the login."""
+    """Where it is, how to log in, and how long it may be away. Printed without the login."""
 
     url: str
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    outage_s: float = 0.0
 
     @classmethod
-    def parse(cls, settings: Mapping[str, str]) -> RegistrySettings:
+    def parse(cls, settings: Mapping[str, str], outage_s: float = 0.0) -> RegistrySettings:
         """By Confluent's names: url, basic.auth.user.info (user:password), bearer.auth.token."""
         known = {"url", "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token"}
         if unknown := sorted(set(settings) - known):
@@ -54,7 +58,7 @@ class RegistrySettings:
         parsed = urllib.parse.urlsplit(settings["url"])
         if parsed.username:
             user, password = urllib.parse.unquote(parsed.username), urllib.parse.unquote(parsed.password or "")
-        return cls(url, user, password, settings.get("bearer.auth.token", ""))
+        return cls(url, user, password, settings.get("bearer.auth.token", ""), outage_s)
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,9 +74,12 @@ class Schema:
 class Registry:
     """One registry; remembers what it was told."""
 
-    def __init__(self, settings: RegistrySettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: RegistrySettings, clock: Callable[[], float] = time.monotonic, *, has_answered: bool = False
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._has_answered = has_answered
         self._by_id: dict[int, Schema] = {}
         self._unknown: dict[int, tuple[float, str]] = {}  # when it was asked, and what was told
 
@@ -123,12 +130,14 @@ class Registry:
                 found[each["name"]] = other["schema"]
 
     def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        for attempt in range(1, _ATTEMPTS + 1):
+        waiting: Waiting | None = None
+        while True:
             try:
-                return self._ask_once(path, body)
+                answer = self._ask_once(path, body)
             except RegistryRefusal as refusal:
                 told = str(refusal)
                 if refusal.status == NOT_FOUND and refusal.code is not None:
+                    self._has_answered = True
                     raise UnknownSchema(told) from None
                 if refusal.status in (401, 403):
                     told += ": check schema.registry.basic.auth.user.info"
@@ -138,9 +147,16 @@ class Registry:
                 failure = RegistryError(f"the registry fails at {path}: {told}")
             except RegistryAway as error:
                 failure = RegistryError(f"the registry at {self._settings.url} does not answer: {error}")
-            if attempt < _ATTEMPTS:
-                time.sleep(_PAUSE_SECONDS)  # between two tries
-        raise failure
+            else:
+                self._has_answered = True
+                return answer
+            if waiting is None:
+                patience_s = self._settings.outage_s if self._has_answered else 0.0
+                waiting = Waiting(max(patience_s, _FIRST_SECONDS), self._clock, whom="the schema registry")
+            if waiting.is_over():
+                raise failure
+            waiting.say(failure)
+            time.sleep(_PAUSE_SECONDS)  # nobody calls when it is back: it must be asked
 
     def _ask_once(self, path: str, body: Mapping[str, Any] | None) -> Any:
         settings = self._settings
@@ -151,3 +167,9 @@ class Registry:
         if not isinstance(found, dict):
             raise RegistryAway("its answer is no object")
         return found
+
+
+@lru_cache(maxsize=16)
+def of_tasks(settings: RegistrySettings) -> Registry:
+    """The one that all tasks of this process ask. The driver has asked it before them, so silence is an outage."""
+    return Registry(settings, has_answered=True)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from moldau.spark.arrow_rows import decoded
 from moldau.spark.arrow_types import arrow_type_of
 from moldau.spark.registry.client import RegistrySettings
-from moldau.spark.registry.formats import Decoder, Encoder, ReaderSchema
+from moldau.spark.registry.formats import Decoder, ReaderSchema, encoder_of_tasks
 
 
 class BadValue(ValueError):
@@ -38,7 +38,7 @@ def with_bytes(
     batches: Iterator[Any], format_: str, settings: RegistrySettings, subject: str, schema: StructType
 ) -> Iterator[Any]:
     """The sink's rows with their values encoded under a registered schema."""
-    encoder = Encoder(format_, settings, subject, schema)
+    encoder = encoder_of_tasks(format_, settings, subject, schema.json())
     for batch in batches:
         place = batch.schema.get_field_index("value")
         values = [None if each is None else encoder.encode(each) for each in batch.column(place).to_pylist()]

@@ -14,6 +14,7 @@ import json
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import types as t
@@ -22,7 +23,7 @@ from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.arrow_values import plain
 from moldau.spark.avro_bytes import ExactBytes, refuse_endless
 from moldau.spark.registry import types
-from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema
+from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema, of_tasks
 from moldau.spark.registry.protobuf_text import message_class
 from moldau.spark.registry.written_values import avro_value, json_text
 
@@ -67,11 +68,11 @@ def split(value: bytes) -> tuple[int, bytes]:
 
 
 class Decoder:
-    """Reads values of one topic. Made once in each Python worker."""
+    """Reads values of one topic. Made once in each task."""
 
     def __init__(self, reader: ReaderSchema) -> None:
         self._reader = reader
-        self._registry = Registry(reader.settings)
+        self._registry = of_tasks(reader.settings)
         self._writers: dict[int, Any] = {}
         self._type = reader.spark_type()
         self._avro_reader = None
@@ -244,7 +245,7 @@ class Encoder:
     """Writes values of one topic, under a schema that is registered first."""
 
     def __init__(self, format_: str, settings: RegistrySettings, subject: str, schema: t.StructType) -> None:
-        registry = Registry(settings)
+        registry = of_tasks(settings)
         self._format = format_
         self._type = schema
         self._message: Any = None
@@ -280,3 +281,9 @@ class Encoder:
         stream.write(self._header)
         schemaless_writer(stream, self._avro, avro_value(record, self._type))
         return stream.getvalue()
+
+
+@lru_cache(maxsize=16)
+def encoder_of_tasks(format_: str, settings: RegistrySettings, subject: str, schema: str) -> Encoder:
+    """The one of all tasks of this process: the registry is asked once, and not for every batch. `schema` is JSON."""
+    return Encoder(format_, settings, subject, t.StructType.fromJson(json.loads(schema)))
