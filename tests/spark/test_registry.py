@@ -494,6 +494,6 @@ def test_tasks_of_a_process_share_what_they_were_told_and_outlast_a_registry_tha
     for _ in range(3):
         list(with_bytes(iter([rows]), "avro", own, "out-value", spark_schema("x bigint")))
     assert registry.asked == ["/subjects/out-value/versions"]
+    registry.failures = 2
     with pytest.raises(RegistryError, match="500 not now"):  # whom nobody has heard of yet is not waited for
-        registry.failures = 2
         reader_schema("avro", own, "orders-value")
