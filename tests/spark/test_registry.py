@@ -177,7 +177,7 @@ def test_json_is_checked_against_its_schema(registry: FakeRegistry) -> None:
             decoder.decode(header(number) + body)
 
 
-def test_protobuf_of_any_message_of_a_file(registry: FakeRegistry) -> None:
+def test_protobuf_of_the_first_message_of_a_file_and_of_no_other(registry: FakeRegistry) -> None:
     registry.add("common", COMMON, "PROTOBUF")
     reference = {"name": "common.proto", "subject": "common", "version": 1}
     number = registry.add("orders-value", PROTO, "PROTOBUF", [reference])
@@ -207,9 +207,13 @@ def test_protobuf_of_any_message_of_a_file(registry: FakeRegistry) -> None:
         "raw": b"",
     }
     second = message_class(PROTO, {"common.proto": COMMON}, (1,))(x="y")
-    assert decoder.decode(header(number) + b"\x02\x02" + second.SerializeToString()) == {"x": "y"}
+    with pytest.raises(ValueError, match=r"is a shop\.Second, and the columns are those of shop\.Order"):
+        decoder.decode(header(number) + b"\x02\x02" + second.SerializeToString())
     nested = message_class(PROTO, {"common.proto": COMMON}, (0, 0))(sku="s")
-    assert decoder.decode(header(number) + b"\x04\x00\x00" + nested.SerializeToString()) == {"sku": "s"}
+    with pytest.raises(ValueError, match=r"is a shop\.Order\.Line, and"):
+        decoder.decode(header(number) + b"\x04\x00\x00" + nested.SerializeToString())
+    with pytest.raises(ValueError, match="has no message at 7"):
+        decoder.decode(header(number) + b"\x02\x0e")
     for body in (b"", b"\x02", b"\x02\x20", b"\0\xff\xff"):
         with pytest.raises(ValueError, match="Protobuf"):
             decoder.decode(header(number) + body)
@@ -259,7 +263,7 @@ def test_protobuf_is_written_and_its_numbers_stay(registry: FakeRegistry) -> Non
     newer = Encoder("protobuf", settings(registry), "t-value", other)
     assert len(registry.subjects["t-value"]) == 2
     decoder = Decoder(reader_schema("protobuf", settings(registry), "t-value"))
-    assert decoder.decode(value)["who"] == {"name": "amy", "age": None}, "as it was written"
+    assert decoder.decode(value)["who"] == {"name": "amy", "age": None, "city": None}, "what it has not is null"
     same = message_class(Registry(settings(registry)).latest("t-value").text, {}).FromString(value[6:])
     assert (same.id, same.who.name, same.tags[:], same.note) == (7, "amy", ["a", "b"], ""), "under the same numbers"
     assert decoder.decode(newer.encode({"note": "n", "id": 1, "who": None}))["note"] == "n"
@@ -497,3 +501,37 @@ def test_tasks_of_a_process_share_what_they_were_told_and_outlast_a_registry_tha
     registry.failures = 2
     with pytest.raises(RegistryError, match="500 not now"):  # whom nobody has heard of yet is not waited for
         reader_schema("avro", own, "orders-value")
+
+
+def test_protobuf_is_resolved_by_numbers_whatever_the_names(registry: FakeRegistry) -> None:
+    old_text = """syntax = "proto3"; package shop;
+    message O { string name = 1; int32 n = 2; P p = 3; map<string, P> by = 4; repeated P all = 5; string x = 6; }
+    message P { string street = 1; string gone = 2; }"""
+    new_text = """syntax = "proto3"; package shop.v2;
+    message O { string full_name = 1; int64 n = 2; Q p = 3; map<string, Q> by = 4; repeated Q all = 5;
+      string name = 9; }
+    message Q { string road = 1; int32 zip = 3; }"""
+    old = registry.add("t-value", old_text, "PROTOBUF")
+    registry.add("t-value", new_text, "PROTOBUF")
+    written = message_class(old_text, {})(name="amy", n=3, p={"street": "s"}, by={"k": {"gone": "t"}}, all=[{}])
+    decoder = Decoder(reader_schema("protobuf", settings(registry), "t-value"))
+    nothing = {"road": "", "zip": None}
+    assert decoder.decode(header(old) + b"\0" + written.SerializeToString()) == {
+        "full_name": "amy",
+        "n": 3,
+        "p": {"road": "s", "zip": None},
+        "by": [("k", nothing)],
+        "all": [nothing],
+        "name": None,
+    }
+
+
+def test_protobuf_that_imports_what_registries_have_by_themselves(registry: FakeRegistry) -> None:
+    text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";
+    import 'google/type/date.proto';
+    message O { confluent.type.Decimal price = 1 [(confluent.field_meta) = { params: [ { key: "scale" } ] }];
+      google.type.Date day = 2; }"""
+    registry.add("t-value", text, "PROTOBUF")
+    found = reader_schema("protobuf", settings(registry), "t-value").spark_type().simpleString()
+    price, day = "struct<value:binary,precision:bigint,scale:int>", "struct<year:int,month:int,day:int>"
+    assert found == f"struct<price:{price},day:{day}>"

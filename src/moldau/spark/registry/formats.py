@@ -75,9 +75,11 @@ class Decoder:
         self._registry = of_tasks(reader.settings)
         self._writers: dict[int, Any] = {}
         self._type = reader.spark_type()
-        self._avro_reader = None
+        self._avro_reader = self._message = None
         if reader.format == "avro":
             self._avro_reader = _parsed_avro(reader.text, reader.references)
+        if reader.format == "protobuf":
+            self._message = message_class(reader.text, reader.references).DESCRIPTOR
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """The record; raises ValueError with the reason."""
@@ -91,7 +93,7 @@ class Decoder:
             case "json":
                 return _json(writer, body, self._type)
             case _:
-                return _protobuf(writer, body)
+                return _protobuf(writer, body, self._message)
 
     def _writer(self, schema: Schema) -> Any:
         if schema.kind != KINDS[self._reader.format]:
@@ -191,7 +193,7 @@ def _json(validator: Any, body: bytes, kind: t.StructType) -> dict[str, Any]:
     return record
 
 
-def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes) -> dict[str, Any]:
+def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes, wanted: Any) -> dict[str, Any]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no stubs
 
     path, at = _indexes(body)
@@ -199,11 +201,19 @@ def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes) -> dict[str, Any]
     if cls is None:
         schema: Schema = writer[()]
         cls = writer[path] = message_class(schema.text, schema.references, path)
+    if _name_in_file(cls.DESCRIPTOR) != _name_in_file(wanted):
+        named = f"{cls.DESCRIPTOR.full_name}, and the columns are those of {wanted.full_name}"
+        raise ValueError(f"the value is a {named}: the first message of the newest schema")
     try:
         message = cls.FromString(body[at:])
     except DecodeError as error:
         raise ValueError(f"not Protobuf of its schema: {error}") from None
-    return types.protobuf_to_python(message)
+    return types.protobuf_to_python(message, wanted)
+
+
+def _name_in_file(message: Any) -> str:
+    """Without the package, which people change with their schema's version."""
+    return str(message.full_name).removeprefix(f"{message.file.package}.")
 
 
 def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:

@@ -6,6 +6,7 @@ extensions are refused. Protobuf itself links the result, so names that lead now
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,6 +34,14 @@ _SCALARS = {
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 
 
+# What Confluent's registry has by itself; the first holds options only, and those are read over.
+_BUILT_IN = {
+    "confluent/meta.proto": 'syntax = "proto3"; package confluent;',
+    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
+}
+
+
 class ProtoError(ValueError):
     """What is wrong with the text."""
 
@@ -54,19 +63,37 @@ def message_class(text: str, imports: Mapping[str, str], path: tuple[int, ...] =
         for index in path[1:]:  # as Java's serializer counts: entries of maps are not there
             nested = [each for each in message.nested_types if not each.GetOptions().map_entry]
             message = nested[index]
-    except (TypeError, KeyError, IndexError) as error:
+    except IndexError:
+        where = ", ".join(map(str, path))
+        raise ProtoError(f"the Protobuf schema has no message at {where}, where the value says its own is") from None
+    except (TypeError, KeyError) as error:
         raise ProtoError(f"the Protobuf schema cannot be used: {error}") from None
     return message_factory.GetMessageClass(message)
 
 
 def _add_well_known(pool: Any, text: str, imports: Mapping[str, str]) -> None:
-    import importlib
-
+    """What a registry has without being told: Protobuf's own types, Google's common ones, Confluent's."""
     every = "\n".join((text, *imports.values()))
-    wanted = set(re.findall(r'import\s+(?:public\s+|weak\s+)?"(google/protobuf/\w+\.proto)"', every))
-    for name in sorted(wanted - set(imports)):
+    wanted = set(re.findall(r'import\s+(?:public\s+|weak\s+)?["\']([^"\']+)["\']', every)) - set(imports)
+    added: set[str] = set()
+    for name in sorted(wanted):
+        if name in _BUILT_IN:
+            pool.Add(file_descriptor(_BUILT_IN[name], name))
+        elif name.startswith(("google/protobuf/", "google/type/")):
+            _add_module(pool, name, added)
+
+
+def _add_module(pool: Any, name: str, added: set[str]) -> None:
+    if name in added:
+        return
+    added.add(name)
+    try:
         module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    except ModuleNotFoundError:
+        raise ProtoError(f"the Protobuf schema imports {name!r}: pip install googleapis-common-protos") from None
+    for other in module.DESCRIPTOR.dependencies:
+        _add_module(pool, other.name, added)
+    pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
 
 
 def file_descriptor(text: str, name: str) -> Any:

@@ -209,7 +209,7 @@ def of_protobuf(descriptor: Any, depth: int = 0) -> t.StructType:
 
 
 def _of_field(field: Any, depth: int) -> t.DataType:
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    if _is_map(field):
         key, value = (_of_single(field.message_type.fields_by_name[n], depth) for n in ("key", "value"))
         return t.MapType(key, value)
     single = _of_single(field, depth)
@@ -242,29 +242,45 @@ def _of_single(field: Any, depth: int) -> t.DataType:
     return kinds[field.cpp_type]
 
 
-def protobuf_to_python(message: Any) -> dict[str, Any]:
-    """As the type above has it. What was not set is null where the schema can tell, else the default."""
-    found: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            inner = field.message_type.fields_by_name["value"]
-            found[field.name] = [(key, _single_to_python(inner, each)) for key, each in value.items()]
-        elif is_repeated(field):
-            found[field.name] = [_single_to_python(field, each) for each in value]
-        elif field.has_presence and not message.HasField(field.name):
-            found[field.name] = None
-        else:
-            found[field.name] = _single_to_python(field, value)
-    return found
+def protobuf_to_python(message: Any, wanted: Any) -> dict[str, Any]:
+    """As the type of `wanted`, the reader's message, has it: fields are found by their numbers, whatever their names.
+
+    What was not set is null where the schema can tell, else the default.
+    """
+    own = message.DESCRIPTOR.fields_by_number
+    return {each.name: _field_to_python(message, own.get(each.number), each) for each in wanted.fields}
 
 
-def _single_to_python(field: Any, value: Any) -> Any:
+def _field_to_python(message: Any, field: Any, wanted: Any) -> Any:
+    if field is None:
+        return None
+    if is_repeated(field) != is_repeated(wanted) or _is_map(field) != _is_map(wanted):
+        raise ValueError(f"field {wanted.name}: its schema has one value where the newest has many, or the other way")
+    value = getattr(message, field.name)
+    if _is_map(field):
+        inner, other = field.message_type.fields_by_name["value"], wanted.message_type.fields_by_name["value"]
+        return [(key, _single_to_python(inner, other, each)) for key, each in value.items()]
+    if is_repeated(field):
+        return [_single_to_python(field, wanted, each) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _single_to_python(field, wanted, value)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _single_to_python(field: Any, wanted: Any, value: Any) -> Any:
     if field.message_type is not None:
         name = field.message_type.full_name
         if name == _TIMESTAMP:
             return value.seconds * 1_000_000 + value.nanos // 1_000
-        return value.value if name in _WRAPPERS else protobuf_to_python(value)
+        if name in _WRAPPERS:
+            return value.value
+        if wanted.message_type is None:
+            raise ValueError(f"field {wanted.name}: its schema has a message where the newest has none")
+        return protobuf_to_python(value, wanted.message_type)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name
