@@ -12,6 +12,7 @@ from moldau.spark.pipelines import PipelineError, loads
 from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.ranges import DataLost
 from moldau.wire import ErrorCode
+from tests.spark.fake_registry import running
 from tests.spark.reading import batch_reader, rows, send, stream_reader, values
 from tests.spark.test_source_stream import EVERYTHING
 from tests.support.broker_process import BrokerProcess
@@ -108,6 +109,29 @@ def test_a_wrong_address_is_told_within_seconds_and_before_spark(bootstrap: str)
     with pytest.raises(PipelineError, match=r"x\.yaml:3:.*there is no topic 'orders'"):
         require_cluster(loads(pipeline(bootstrap), "x.yaml"))
     require_cluster(loads(pipeline(bootstrap, create_topic(bootstrap)), "x.yaml"))
+
+
+def test_a_registry_that_is_not_there_is_told_before_spark(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.spark.registry.client._FIRST_SECONDS", 0.0)
+    topic = create_topic(bootstrap)
+
+    def pipeline(url: str, parse: str, sink: str) -> str:
+        head = f"name: x\nkafka: {{bootstrap.servers: '{bootstrap}'}}\nregistry: '{url}'\n"
+        return f"{head}sources: {{a: {{topic: {topic}, parse: {parse}}}}}\nsinks: [{sink}]"
+
+    reads = ("{format: registry, values: avro}", "console: 1")
+    writes = ("{format: text}", "{topic: out, schema: avro}")
+    for parts, line in ((reads, 4), (writes, 5)):
+        with pytest.raises(
+            PipelineError, match=rf"x\.yaml:{line}:.*the registry at http://127\.0\.0\.1:1 does not answer"
+        ):
+            require_cluster(loads(pipeline("http://127.0.0.1:1", *parts), "x.yaml"))
+    with running() as registry:
+        require_cluster(loads(pipeline(registry.url, *writes), "x.yaml"))
+        with pytest.raises(PipelineError, match=rf"x\.yaml:4:.*the schema of '{topic}-value' cannot be had: 404"):
+            require_cluster(loads(pipeline(registry.url, *reads), "x.yaml"))
+        registry.add(f"{topic}-value", {"type": "record", "name": "R", "fields": []})
+        require_cluster(loads(pipeline(registry.url, *reads), "x.yaml"))
 
 
 def test_an_end_beyond_the_end_gives_what_is_there_or_says_so_at_once(bootstrap: str) -> None:

@@ -1,9 +1,10 @@
-"""Whether the cluster can be reached, asked before Spark starts: a wrong address is told within seconds."""
+"""Whether cluster and registry can be reached, asked before Spark starts: a wrong address is told within seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from moldau.client.cluster import Cluster
 from moldau.client.connection import ClientError
@@ -11,8 +12,13 @@ from moldau.client.sasl import AuthenticationFailed
 from moldau.client.settings import ClientSettings
 from moldau.spark.connecting import client_settings
 from moldau.spark.pipelines import model
+from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import PipelineError, Problem
 from moldau.spark.pipelines.secrecy import keeping_secrets
+from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, UnknownSchema
+
+if TYPE_CHECKING:
+    from moldau.spark.registry.formats import ReaderSchema
 
 _PATIENCE_SECONDS = 3.0
 
@@ -29,7 +35,8 @@ def hasty_settings(pipeline: model.Pipeline) -> ClientSettings:
 
 @keeping_secrets
 def require_cluster(pipeline: model.Pipeline) -> None:
-    """Raise PipelineError if no broker answers, the login is refused, or a topic to read is not there."""
+    """Raise PipelineError if no broker answers, the login is refused, a topic to read is not there, or the registry
+    does not answer or has no schema for a source."""
     sources = {
         topic.strip(): source
         for source in pipeline.sources.values()
@@ -51,6 +58,41 @@ def require_cluster(pipeline: model.Pipeline) -> None:
             ),
             concerns="topics",
         )
+    _require_registry(pipeline)
+
+
+def _require_registry(pipeline: model.Pipeline) -> None:
+    for source in pipeline.sources.values():
+        how = getattr(source, "parse", None)
+        if isinstance(source, model.TopicSource | model.PatternSource) and isinstance(how, model.RegistryParse):
+            newest_schema(pipeline, source, how)
+    sink = next((each for each in pipeline.sinks if isinstance(each, model.TopicSink) and each.schema), None)
+    if sink is None:
+        return
+    try:
+        Registry(_registry_settings(pipeline)).latest(f"{sink.topic}-value")
+    except UnknownSchema:
+        return  # it will be registered
+    except RegistryError as error:
+        raise PipelineError([Problem(sink.where.of("schema"), str(error), "check `registry:`")]) from error
+
+
+def newest_schema(
+    pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource, how: model.RegistryParse
+) -> ReaderSchema:
+    """What the values of a source are read as; raises PipelineError."""
+    from moldau.spark.registry.formats import reader_schema
+
+    subject = how.subject or f"{getattr(source, 'topic', '')}-value"
+    try:
+        return reader_schema(how.values, _registry_settings(pipeline), subject)
+    except (RegistryError, UnknownSchema) as error:
+        told = f"the schema of {subject!r} cannot be had: {error}"
+        raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error
+
+
+def _registry_settings(pipeline: model.Pipeline) -> RegistrySettings:
+    return RegistrySettings.parse(pipeline.registry, seconds_of(pipeline.outage))
 
 
 def require_brokers(pipeline: model.Pipeline) -> None:

@@ -19,6 +19,7 @@ from moldau.spark.pipelines import model, parse, store, topic_table
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import PipelineError, Problem, Where
 from moldau.spark.pipelines.functions import find
+from moldau.spark.pipelines.reach import newest_schema
 from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.template_state import begin, folder_of
 from moldau.spark.pipelines.templates import Learner
@@ -26,8 +27,6 @@ from moldau.spark.read_limits import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from moldau.spark.registry.formats import ReaderSchema
 
 
 _log = logging.getLogger(__name__)
@@ -204,24 +203,9 @@ def given_for(
             writers = {int(number): schema_text(path, pipeline.folder) for number, path in how.writer_schemas.items()}
             return parse.Given(avro_schema=schema_text(how.schema, pipeline.folder), avro_writers=writers)
         case model.RegistryParse():
-            return parse.Given(reader=_registered(pipeline, source, how))
+            return parse.Given(reader=newest_schema(pipeline, source, how))
         case _:
             return parse.Given()
-
-
-def _registered(
-    pipeline: model.Pipeline, source: model.TopicSource | model.PatternSource, how: model.RegistryParse
-) -> ReaderSchema:
-    from moldau.spark.registry.client import RegistryError, RegistrySettings, UnknownSchema
-    from moldau.spark.registry.formats import reader_schema
-
-    subject = how.subject or f"{getattr(source, 'topic', '')}-value"
-    try:
-        settings = RegistrySettings.parse(pipeline.registry, seconds_of(pipeline.outage))
-        return reader_schema(how.values, settings, subject)
-    except (RegistryError, UnknownSchema) as error:
-        told = f"the schema of {subject!r} cannot be had: {error}"
-        raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error
 
 
 def _template_folder(pipeline: model.Pipeline, name: str) -> str:
