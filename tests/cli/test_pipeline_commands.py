@@ -62,6 +62,14 @@ def test_mistakes_are_printed_one_a_line(tmp_path: Path) -> None:
     assert run("validate", str(file), "--set", "oops")[0] == 2
 
 
+def test_a_value_for_a_name_that_nothing_asks_for_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE + "about: ${what:-ever}\n")
+    assert run("validate", str(file), "--set", "what=else")[0] == 0
+    code, text = run("validate", str(file), "--set", "waht=else")
+    assert (code, f"--set waht: nothing in {file} asks for ${{waht}}; did you mean 'what'?" in text) == (2, True), text
+
+
 def test_each_of_several_files_is_looked_at(tmp_path: Path) -> None:
     bad, good = tmp_path / "bad.yaml", tmp_path / "good.yaml"
     bad.write_text("name: x\nsorces: {}\n")

@@ -228,7 +228,7 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
             small().replace("kafka: ", "spark: {spark.sql.adaptive.enabled: true}\nkafka: "),
             "p.yaml:2:1: spark.sql.adaptive.enabled may give a repeated batch other tasks",
         ),
-        (small(source="topic: my orders"), "p.yaml:5:5: 'my orders' cannot be a topic; use letters"),
+        (small(source="topic: my orders"), "p.yaml:5:5: 'my orders' cannot be a topic; use at most 249 letters"),
         (
             small(source="topic: a\n    options: {startingoffset: latest}"),
             "p.yaml:6:5: option 'startingoffset' does not exist: did you mean 'startingOffsets'?",
@@ -265,6 +265,60 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
             small(sink="{database: 'mysql://u@h/d', table: t}"),
             "p.yaml:8:6: the database's driver is missing: MySQLdb; write mysql+pymysql://…, and pip install pymysql",
         ),
+        ("name: x\nsources: &all {s: *all}\n", "p.yaml:2:10: this goes too deep, or repeats itself without end"),
+        (f"name: x\nsources: {'[' * 3000}{']' * 3000}\n", "p.yaml:1:1: this goes too deep, or repeats itself"),
+        ("name: x\nabout: a\x07b\n", "p.yaml:2:9: this is not YAML: a text has no character '\\x07'"),
+        (
+            "name: x\nkafka: {password: ${p}}\n",
+            "p.yaml:2:20: this is not YAML: expected ',' or '}', but got '{'; inside",
+        ),
+        (small(source="rate: " + "9" * 5000), "p.yaml:5:11: `rate` is a whole number of at least 1, with at most 18"),
+        (small(sink="{kind: table, table: t}"), "p.yaml:8:12: a sink says what it is by its key; write `table: …`"),
+        (
+            small(sink="{console: 1, name: dead-letters-s}"),
+            "p.yaml:8:18: 'dead-letters-s' is a query for bad records; choose one that does not begin with",
+        ),
+        (
+            small(sink="{console: 1, name: shared-s}") + "share_reads: true\n",
+            "p.yaml:8:18: 'shared-s' is a query for several sinks; choose one that does not begin with",
+        ),
+        (
+            small(source="topic: a\n    parse: json") + "dead_letters: a b\n",
+            "p.yaml:10:1: 'a b' cannot be a topic",
+        ),
+        (small(source="topic: .."), "p.yaml:5:5: '..' cannot be a topic"),
+        (
+            small(steps="  - {aggregate: {n: count(*)}, window: {column: timestamp, size: 0 minutes}}\n"),
+            "p.yaml:7:60: a window's `size` is more than nothing",
+        ),
+        (
+            small(
+                steps="  - {aggregate: {n: count(*)}, window: {column: timestamp, size: 1 minute, slide: 2 minutes}}\n"
+            ),
+            "p.yaml:7:76: between two windows, 2 minutes apart, rows would be in none; let `slide` be at most 1 minute",
+        ),
+        (
+            small(sink="{table: t}"),
+            "p.yaml:8:6: rows of a topic's table say where they stood, and these have no _topic, _partition, _offset",
+        ),
+        (
+            small(sink="{iceberg: a.b, warehouse: w, partition_by: vale}"),
+            "p.yaml:8:34: partition_by: there is no column 'vale' in 's'; did you mean 'value'?",
+        ),
+        (
+            small() + "environments: {prod: {topc: a}}\nparameters: {topic: a}\n",
+            "p.yaml:9:23: environment 'prod': nothing in the file asks for ${topc}; did you mean 'topic'?",
+        ),
+        (small() + "environments: [prod]\n", "p.yaml:9:15: `environments` is a mapping; write"),
+        (
+            small() + "environments: {prod: {a: [b]}}\n",
+            "p.yaml:9:26: environment 'prod': `a` is one value, not several",
+        ),
+        (small() + "about: ${a}\nparameters: {a: '${a}'}\n", "p.yaml:9:8: ${a} leads to itself"),
+        (
+            small() + "about: ${secret:vault:a}\n",
+            "p.yaml:9:8: this is no secret that could be read; write ${secret:env:",
+        ),
         (
             small(source="topic: a").replace("kafka: {bootstrap.servers: h:1}", "about: x"),
             "p.yaml:1:1: the pipeline uses topics but does not say where the cluster is; add `kafka:`",
@@ -274,6 +328,47 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
 def test_a_mistake_is_named_with_its_line_and_its_fix(text: str, expected: str) -> None:
     found = problems_of(text)
     assert any(each.startswith(expected) for each in found), found
+
+
+def test_where_a_name_leads_nowhere_nothing_else_is_said_about_it() -> None:
+    assert len(problems_of(small(sink="{console: 1, from: q}"))) == 1
+
+
+def test_what_is_merged_into_a_mapping_gives_way_to_what_stands_there() -> None:
+    text = (
+        small(source="topic: a\n    start: latest")
+        .replace("  s:\n", "  s: &first\n")
+        .replace("steps:", "  t: {<<: *first, topic: b}\nsteps:")
+    )
+    source = loads(text.replace("console: 1", "{console: 1, from: t}"), "p.yaml").sources["t"]
+    assert isinstance(source, model.TopicSource)
+    assert (source.topic, source.start) == ("b", "latest")
+
+
+def test_an_environment_needs_no_secrets_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = small().replace("{bootstrap.servers: h:1}", '{bootstrap.servers: h:1, sasl.password: "${pw}"}') + (
+        "parameters: {pw: '${secret:env:OF_NOBODY}'}\n"
+        "environments: {here: {pw: easy}, prod: {pw: '${secret:env:OF_PROD}'}}\n"
+    )
+    assert loads(text, "p.yaml", environment="here").kafka["sasl.password"] == "easy"
+    assert dict(loads(text, "p.yaml", environment="here").parameters) == {"pw": "easy"}
+    with pytest.raises(PipelineError, match="the environment has no OF_PROD"):
+        loads(text, "p.yaml", environment="prod")
+    monkeypatch.setenv("OF_PROD", "null ")
+    prod = loads(text, "p.yaml", environment="prod")
+    assert (prod.kafka["sasl.password"], prod.secrets) == ("null ", frozenset({"null "}))  # as it is
+
+
+def test_a_secret_that_is_empty_is_told_and_its_file_is_looked_for_beside_the_pipeline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = small() + "about: ${secret:env:EMPTY_ONE}\n"
+    monkeypatch.setenv("EMPTY_ONE", "")
+    with pytest.raises(PipelineError, match="the secret cannot be read: EMPTY_ONE is empty"):
+        loads(text, "p.yaml")
+    (tmp_path / "secret.txt").write_text("kept\n")
+    (tmp_path / "p.yaml").write_text(small() + "about: ${secret:file:secret.txt}\n")
+    assert load(tmp_path / "p.yaml").about == "kept"
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:

@@ -87,9 +87,24 @@ def _load(
         pipeline = find(target, variables, environment=environment)
     except PipelineError as error:
         _fail_with(error)
+    for pair in settings or ():
+        _require_use(pair.partition("=")[0], target, pipeline)
     if bootstrap:
         pipeline = replace(pipeline, bootstrap_servers=bootstrap)
     return replace(pipeline, checkpoint=_absolute(checkpoint)) if checkpoint else pipeline
+
+
+def _require_use(name: str, target: str, pipeline: Pipeline) -> None:
+    """Whoever mistypes a name means not to run without it."""
+    from moldau.spark.pipelines.document import variables_of
+    from moldau.spark.pipelines.ready import text
+    from moldau.spark.suggestions import did_you_mean
+
+    file = Path(target)
+    known = {*variables_of(file.read_text(encoding="utf-8") if file.exists() else text(target)), *pipeline.parameters}
+    if name not in known:
+        fix = did_you_mean(name, known) or "it has no variables"
+        misused(f"--set {name}: nothing in {target} asks for ${{{name}}}; {fix}")
 
 
 def _absolute(folder: str) -> str:

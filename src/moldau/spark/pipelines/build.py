@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from moldau.spark.pipelines import model, sources, transforms
 from moldau.spark.pipelines.errors import PipelineError, Problem, Where
-from moldau.spark.pipelines.graph import Graph, Part
+from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph, Part
 from moldau.spark.pipelines.kept_tables import KeptTables
 from moldau.spark.pipelines.progress import refusal
 
@@ -127,7 +127,7 @@ def build_dead_letters(spark: SparkSession, pipeline: model.Pipeline, graph: Gra
         source = part.item
         if not isinstance(source, model.TopicSource | model.PatternSource) or name not in used:
             continue
-        query = f"dead-letters-{name}"
+        query = f"{DEAD_LETTERS}{name}"
         opened = _placed(source.where, name, partial(sources.open_source, spark, pipeline, name, source, query))
         bad = opened.bad
         if bad is not None:

@@ -20,6 +20,8 @@ from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.suggestions import did_you_mean
 
 Columns = frozenset[str]
+PLACES = ("_topic", "_partition", "_offset")  # what rows of a topic's table have
+KEEP_PLACES = "give the source `metadata: [topic, partition, offset]`, and keep the columns in the steps"
 _NAME = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
 _ALIAS = re.compile(r".*\sas\s+(?:`([^`]+)`|([A-Za-z_]\w*))", re.I | re.S)
 # Words that stand for a value by themselves.
@@ -36,7 +38,13 @@ def problems(graph: Graph) -> Iterator[Problem]:
         yield from _unknown(part, before)
         known[name] = _after(part, before)
     for part in graph.sinks.values():
-        yield from _unknown(part, [known[each] for each in part.inputs])
+        before = [known[each] for each in part.inputs]
+        yield from _unknown(part, before)
+        if isinstance(part.item, model.TableSink) and before[0] is not None:
+            missing = [each for each in PLACES if each not in before[0]]
+            if missing:
+                message = f"rows of a topic's table say where they stood, and these have no {', '.join(missing)}"
+                yield Problem(part.item.where.of("table"), message, KEEP_PLACES)
 
 
 def of_source(source: model.Source) -> Columns | None:
@@ -168,7 +176,7 @@ def _mentioned(item: object, index: int) -> Iterator[tuple[str, Mark, str]]:
         case model.TopicSink():
             found = [("key", [item.key]), ("value", [item.value] if item.value != "json" else [])]
             found.append(("headers", item.headers.values()))
-        case model.DeltaSink() | model.ParquetSink():
+        case model.DeltaSink() | model.ParquetSink() | model.IcebergSink() | model.TableSink():
             found = [("partition_by", item.partition_by)]
         case _:
             pass

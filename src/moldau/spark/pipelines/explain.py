@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.spark.pipelines import model
-from moldau.spark.pipelines.graph import Graph, Part, is_stream
+from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph, Part, is_stream
 from moldau.spark.pipelines.secrecy import keeping_secrets, redacted, spark_settings
 from moldau.spark.pipelines.sharing import shared_reads
 from moldau.spark.pipelines.validate import validate
@@ -41,7 +41,8 @@ def _lines(pipeline: model.Pipeline, graph: Graph) -> Iterator[str]:
         parse = getattr(part.item, "parse", None)
         if name in used and parse is not None and parse.on_error == "dead_letter":
             yield ""
-            yield f"query dead-letters-{name}: bad records of {name} → topic {pipeline.dead_letter_topic}, exactly once"
+            told = f"bad records of {name} → topic {pipeline.dead_letter_topic}, exactly once"
+            yield f"query {DEAD_LETTERS}{name}: {told}"
     unused = [name for name in (*graph.sources, *graph.steps) if name not in used]
     if unused:
         yield ""

@@ -14,6 +14,8 @@ from moldau.spark.pipelines import model
 from moldau.spark.pipelines.errors import Problem
 from moldau.spark.suggestions import did_you_mean
 
+DEAD_LETTERS = "dead-letters-"  # and a source's name: the query that writes its bad records
+SHARED = "shared-"  # and a source's name: the query of several sinks
 # Literals, quoted names, comments, words, the rest: enough to find the tables of a SELECT.
 _SQL_TOKEN = re.compile(
     r"""(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")"""
@@ -97,6 +99,8 @@ def resolve(pipeline: model.Pipeline) -> tuple[Graph, list[Problem]]:
     for sink in pipeline.sinks:
         inputs = _from(sink.from_, last, (*sources, *steps), sink, problems)
         name = sink.name or f"{model.kind_of(sink)}-{(inputs or ('?',))[0]}"
+        if not inputs and not sink.name:
+            continue  # is told: it would have its name from there
         if name in sinks:
             problems.append(
                 Problem(sink.where.of("name"), f"two sinks are called {name!r}", "give each a `name:` of its own")
@@ -105,6 +109,9 @@ def resolve(pipeline: model.Pipeline) -> tuple[Graph, list[Problem]]:
             problems.append(
                 Problem(sink.where.of("name"), f"{name!r} cannot be a sink's name", "use letters, digits, '-', '_'")
             )
+        if name.startswith(DEAD_LETTERS):
+            fix = f"choose one that does not begin with {DEAD_LETTERS!r}"
+            problems.append(Problem(sink.where.of("name"), f"{name!r} is a query for bad records", fix))
         sinks[name] = Part(name, sink, inputs)
     return Graph(sources, steps, sinks), problems
 

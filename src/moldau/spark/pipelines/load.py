@@ -26,6 +26,7 @@ from moldau.spark.suggestions import did_you_mean
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_DIGITS_MAX = 18  # what a bigint holds
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 TOP_KEYS = {
     "name": "what the pipeline is called",
@@ -73,11 +74,10 @@ def loads(
     known = {**os.environ, **(variables or {})}
     reader = _Reader()
     secrets: set[str] = set()
-    pipeline = reader.pipeline(parse(source, file, known, environment, secrets), folder)
+    pipeline = reader.pipeline(parse(source, file, known, environment, secrets, folder=folder), folder)
     if reader.problems or pipeline is None:
         raise without_secrets(PipelineError(reader.problems), secrets)
-    parameters = {name: known.get(name, value) for name, value in pipeline.parameters.items()}
-    return replace(pipeline, parameters=parameters, secrets=frozenset(secrets))
+    return replace(pipeline, secrets=frozenset(secrets))
 
 
 class _Reader:
@@ -176,6 +176,10 @@ class _Reader:
             return None
         kinds = [entry for entry in node if entry.key in by_key]
         exact = [entry for entry in kinds if all(_accepts(by_key[entry.key], other.key) for other in kinds)]
+        named = next((node.get(key) for key in ("kind", "type") if node.get(key) is not None), None)
+        if isinstance(named, Scalar) and named.text in by_key and len(kinds) < 2:
+            self.say(named.mark, f"a {what} says what it is by its key", f"write `{named.text}: …`")
+            return None
         if not kinds:
             near = next(
                 (did_you_mean(entry.key, by_key) for entry in node if "mean" in did_you_mean(entry.key, by_key)), ""
@@ -258,8 +262,10 @@ class _Reader:
 
     def number(self, node: Tree, key: str, at_least: int) -> int:
         found = self.text(node, key).replace("_", "").replace(",", "")
-        if not found.isdecimal() or int(found) < at_least:
-            self.say(node.mark, f"`{key}` is a whole number of at least {at_least}, not {found!r}")
+        if not found.isdecimal() or len(found) > _DIGITS_MAX or int(found) < at_least:
+            told = found if len(found) <= _DIGITS_MAX else f"{found[:_DIGITS_MAX]}…"
+            limit = f", with at most {_DIGITS_MAX} digits" if len(found) > _DIGITS_MAX else ""
+            self.say(node.mark, f"`{key}` is a whole number of at least {at_least}{limit}, not {told!r}")
             return at_least
         return int(found)
 

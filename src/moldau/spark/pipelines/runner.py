@@ -23,7 +23,7 @@ from moldau.spark.kinds_of_session import leave
 from moldau.spark.pipelines import model, sinks, store
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
-from moldau.spark.pipelines.graph import Graph
+from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
@@ -249,7 +249,7 @@ def _start_in(
     for share in shares:
         begins[share.query] = partial(start_shared, own, pipeline, graph, share, f"{folder}/{share.query}", once=once)
     for name, rows in letters.items():
-        if name.removeprefix("dead-letters-") not in sources_alone:
+        if name.removeprefix(DEAD_LETTERS) not in sources_alone:
             continue
         begins[name] = partial(sinks.start_dead_letters, pipeline, name, rows, f"{folder}/{name}", once=once)
     for name, part in graph.sinks.items():

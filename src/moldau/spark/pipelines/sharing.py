@@ -21,14 +21,12 @@ from moldau.spark.kinds_of_session import Notes
 from moldau.spark.pipelines import model, parse, sinks, sources
 from moldau.spark.pipelines.at_once import at_once
 from moldau.spark.pipelines.build import Beside, build_sink
-from moldau.spark.pipelines.graph import Graph, Part, is_stream
+from moldau.spark.pipelines.graph import DEAD_LETTERS, SHARED, Graph, Part, is_stream
 from moldau.spark.pipelines.lookups import BATCH_SINKS, MEMORYLESS, sized, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-PREFIX = "shared-"
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,7 +38,7 @@ class Shared:
 
     @property
     def query(self) -> str:
-        return f"{PREFIX}{self.source}"
+        return f"{SHARED}{self.source}"
 
 
 def shared_reads(pipeline: model.Pipeline, graph: Graph) -> list[Shared]:
@@ -87,7 +85,7 @@ def start_shared(
         name: sinks.shared_writer(pipeline, Notes(checkpoint, name), _sink(graph, name)) for name in shared.sinks
     }
     tables = tables_of(spark, pipeline, graph, *(graph.sinks[name] for name in shared.sinks))
-    letters = Notes(checkpoint, f"dead-letters-{shared.source}")
+    letters = Notes(checkpoint, f"{DEAD_LETTERS}{shared.source}")
 
     def write(batch: DataFrame, batch_id: int) -> None:
         session = batch.sparkSession

@@ -21,6 +21,7 @@ from urllib.parse import urlparse
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from moldau.spark.pipelines.columns import KEEP_PLACES, PLACES
 from moldau.spark.pipelines.evolution import evolved, folded
 
 if TYPE_CHECKING:
@@ -160,7 +161,6 @@ def append_to_delta(
     return sum(each.rows for each in files)
 
 
-PLACES = ("_topic", "_partition", "_offset")
 _OFFSETS = "moldau.offsets"
 _COMMITS_MAX = 200  # newest ones, that are looked at before all: compactions and the like may have come since ours
 
@@ -169,10 +169,7 @@ def require_places(rows: DataFrame) -> None:
     """A table of a topic knows of each row where it stood."""
     missing = [each for each in PLACES if each not in rows.columns]
     if missing:
-        raise TableError(
-            f"the rows have no {', '.join(missing)}: give the source `metadata: [topic, partition, offset]`, and keep "
-            "the columns in the steps"
-        )
+        raise TableError(f"the rows have no {', '.join(missing)}: {KEEP_PLACES}")
 
 
 def _have_places(rows: DataFrame) -> bool:

@@ -33,7 +33,7 @@ import yaml
 from moldau.spark.pipelines import model, parse
 from moldau.spark.pipelines.build import build_sink
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
-from moldau.spark.pipelines.graph import Graph, Part
+from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph, Part
 from moldau.spark.pipelines.schema import parse_schema
 from moldau.spark.pipelines.validate import validate
 from moldau.spark.suggestions import did_you_mean
@@ -45,7 +45,6 @@ _RECORD = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-_LETTERS = "dead-letters-"
 _SHOWN_MAX = 20
 _KEYS = {"name", "given", "expect"}
 
@@ -85,7 +84,7 @@ def read_trials(file: Path, pipeline: model.Pipeline, graph: Graph) -> list[Tria
         raise wrong(f"this is not YAML: {error}") from None
     if not content or not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise wrong("a file of trials is a list", "begin each with `- name:`, then `given:` and `expect:`")
-    results = {*graph.sinks, *graph.steps, *graph.sources, *(f"{_LETTERS}{name}" for name in graph.sources)}
+    results = {*graph.sinks, *graph.steps, *graph.sources, *(f"{DEAD_LETTERS}{name}" for name in graph.sources)}
     found = []
     for number, each in enumerate(content, 1):
         name = str(each.get("name", f"trial {number}"))
@@ -98,7 +97,7 @@ def read_trials(file: Path, pipeline: model.Pipeline, graph: Graph) -> list[Tria
             for unknown in sorted(set(part) - known):
                 raise wrong(f"{name}: `{key}` names {unknown!r}, which is not there", did_you_mean(unknown, known))
         for result, rows in expect.items():
-            if not result.startswith(_LETTERS) and not all(isinstance(row, dict) for row in rows):
+            if not result.startswith(DEAD_LETTERS) and not all(isinstance(row, dict) for row in rows):
                 raise wrong(f"{name}: a row of {result!r} is a mapping of columns to values")
         found.append(Trial(name, given, expect))
     return found
@@ -120,10 +119,10 @@ def _run(spark: SparkSession, pipeline: model.Pipeline, graph: Graph, trial: Tri
     for name, source in pipeline.sources.items():
         rows[name], bad = _given_rows(spark, pipeline, name, source, trial.given.get(name, []))
         if bad is not None:
-            letters[f"{_LETTERS}{name}"] = bad
+            letters[f"{DEAD_LETTERS}{name}"] = bad
     differences: list[str] = []
     for name, expected in trial.expect.items():
-        if name in letters or name.startswith(_LETTERS):
+        if name in letters or name.startswith(DEAD_LETTERS):
             reasons = [row["_error"] for row in letters[name].collect()] if name in letters else []
             differences += _unlike_reasons(name, [str(each) for each in expected], reasons)
             continue

@@ -23,9 +23,10 @@ from moldau.spark.pipelines import columns as column_names
 from moldau.spark.pipelines import model, spark_settings, stretch
 from moldau.spark.pipelines.avro_records import schema_text
 from moldau.spark.pipelines.columns import Columns, of_parse, of_source
+from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.functions import FunctionError, find
-from moldau.spark.pipelines.graph import Graph, Part, is_stream, resolve, sql_tokens
+from moldau.spark.pipelines.graph import SHARED, Graph, Part, is_stream, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
 from moldau.spark.pipelines.schema import parse_type
 from moldau.spark.pipelines.secrecy import keeping_secrets
@@ -69,6 +70,13 @@ def _whole(pipeline: model.Pipeline) -> Problems:
         yield Problem(pipeline.where.of("sources"), "the pipeline has no source")
     if not pipeline.sinks:
         yield Problem(pipeline.where.of("sinks"), "the pipeline has no sink")
+    for sink in pipeline.sinks:
+        if pipeline.share_reads and sink.name.startswith(SHARED):
+            fix = f"choose one that does not begin with {SHARED!r}"
+            yield Problem(sink.where.of("name"), f"{sink.name!r} is a query for several sinks", fix)
+    has_letters = any(source.parse is not None and source.parse.on_error == "dead_letter" for source in topics)
+    if has_letters:
+        yield from _topic_name(pipeline.dead_letter_topic, pipeline.where.of("dead_letters"))
     read = {topic for source in topics if isinstance(source, model.TopicSource) for topic in _topics(source)}
     if pipeline.dead_letter_topic in read:
         yield Problem(
@@ -127,8 +135,8 @@ def _topic_options(
 
 
 def _topic_name(topic: str, mark: Mark) -> Problems:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
-        yield Problem(mark, f"{topic!r} cannot be a topic", "use letters, digits, '.', '_', '-'")
+    if topic in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+        yield Problem(mark, f"{topic!r} cannot be a topic", "use at most 249 letters, digits, '.', '_', '-'")
 
 
 def _topics(source: model.TopicSource) -> list[str]:
@@ -387,6 +395,12 @@ def _aggregate(step: model.AggregateStep) -> Problems:
         yield Problem(window.where.mark, "a window has a `size`, or a `gap` for sessions", "give one of them")
     if window.slide and window.gap:
         yield Problem(window.where.of("slide"), "sessions do not slide", "leave out `slide`")
+    for key in ("size", "slide", "gap"):
+        if getattr(window, key) and not seconds_of(getattr(window, key)):
+            yield Problem(window.where.of(key), f"a window's `{key}` is more than nothing", "write `1 minute`")
+    if window.size and seconds_of(window.slide) > seconds_of(window.size):
+        message = f"between two windows, {window.slide} apart, rows would be in none"
+        yield Problem(window.where.of("slide"), message, f"let `slide` be at most {window.size}")
 
 
 def _stateful(step: model.StatefulStep) -> Problems:
