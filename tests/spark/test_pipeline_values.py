@@ -90,8 +90,10 @@ def test_avro_types_become_sparks() -> None:
         "struct<id:bigint,note:string,at:timestamp,price:decimal(9,2),kind:string,other:string,"
         "tags:array<string>,more:map<string,int>>"
     )
-    with pytest.raises(SchemaError, match="a union of 2 types has no Spark type"):
-        spark_type_of_avro(["int", "string"])
+    union, nullable = spark_type_of_avro(["null", "int", "long", {"type": "array", "items": ["int", "long"]}])
+    assert (union.simpleString(), nullable) == ("struct<member0:int,member1:bigint,member2:array<bigint>>", True)
+    with pytest.raises(SchemaError, match="contains itself"):
+        spark_type_of_avro({"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "int", "R"]}]})
 
 
 ORDER = parse_schema("id int, price double, ok boolean, tags array<string>, who struct<name:string,age:smallint>")

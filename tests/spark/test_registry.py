@@ -535,3 +535,68 @@ def test_protobuf_that_imports_what_registries_have_by_themselves(registry: Fake
     found = reader_schema("protobuf", settings(registry), "t-value").spark_type().simpleString()
     price, day = "struct<value:binary,precision:bigint,scale:int>", "struct<year:int,month:int,day:int>"
     assert found == f"struct<price:{price},day:{day}>"
+
+
+POINT = {"type": "record", "name": "Point", "namespace": "shapes", "fields": [{"name": "x", "type": "int"}]}
+DAY = {"type": "int", "logicalType": "date"}
+MANY = ["null", POINT, {"type": "enum", "name": "Kind", "symbols": ["A"]}, "long", "boolean", "string", DAY]
+
+
+@pytest.mark.parametrize(
+    ("written", "member", "found"),
+    [
+        ({"-type": "shapes.Point", "x": 1}, 0, {"x": 1}),
+        (("Kind", "A"), 1, "A"),
+        (2**40, 2, 2**40),
+        (True, 3, True),
+        ("text", 4, "text"),
+        (datetime.date(2026, 1, 2), 5, datetime.date(2026, 1, 2)),
+    ],
+)
+def test_an_avro_union_of_several_types_is_a_struct_of_which_one_member_is_set(
+    registry: FakeRegistry, written: Any, member: int, found: Any
+) -> None:
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "what", "type": MANY},
+            {"name": "one", "type": ["null", "shapes.Point"]},
+            {"name": "list", "type": {"type": "array", "items": ["Kind", "shapes.Point"]}},
+        ],
+    }
+    value = avro(schema, {"what": written, "one": {"x": 2}, "list": [("Kind", "A"), {"x": 3}]}, 1)
+    registry.add("orders-value", schema)
+    decoders = (
+        Decoder(reader_schema("avro", settings(registry), "orders-value")).decode,
+        PipelineDecoder(json.dumps(schema), {1: json.dumps(schema)}, True).decode,
+    )
+    for decode in decoders:
+        assert decode(value) == {
+            "what": {f"member{index}": found if index == member else None for index in range(6)},
+            "one": {"x": 2},
+            "list": [{"member0": "A", "member1": None}, {"member0": None, "member1": {"x": 3}}],
+        }
+    assert decoders[0](avro(schema, {"what": None, "one": None, "list": []}, 1)) == {
+        "what": None,
+        "one": None,
+        "list": [],
+    }
+
+
+def test_avro_that_was_written_before_a_field_became_a_union(registry: FakeRegistry) -> None:
+    def schema(kind: Any) -> Any:
+        return {"type": "record", "name": "O", "fields": [{"name": "what", "type": kind}]}
+
+    new = schema(["string", POINT])
+    for old, value, found in (
+        (schema("string"), "s", {"member0": "s", "member1": None}),
+        (schema(POINT), {"x": 1}, {"member0": None, "member1": {"x": 1}}),
+    ):
+        number = registry.add(f"{value}-value", old)
+        registry.add("t-value", new)
+        decoder = Decoder(reader_schema("avro", settings(registry), "t-value"))
+        assert decoder.decode(avro(old, {"what": value}, number)) == {"what": found}
+    registry.add("t-value", schema(POINT))
+    plain = Decoder(reader_schema("avro", settings(registry), "t-value"))
+    assert plain.decode(avro(new, {"what": {"x": 1}}, 2)) == {"what": {"x": 1}}

@@ -37,7 +37,7 @@ _AVRO_LOGICAL: dict[tuple[str, str], t.DataType] = {
 
 
 # Unions whose types are one number of different sizes.
-_WIDEST = ({"int", "long"}, t.LongType()), ({"float", "double"}, t.DoubleType())
+_WIDEST = ({"int", "long"}, "long"), ({"float", "double"}, "double")
 # Times of the day: Spark's Python sources have no such type, so they are numbers, as Spark's own reader has them.
 _TIMES_OF_DAY = ("time-millis", "time-micros")
 
@@ -73,6 +73,15 @@ def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
+def members_of(union: list[Any]) -> list[Any]:
+    """What a value that is not null may be. Numbers of two sizes are one type, and null alone is one, too."""
+    members = [each for each in union if each != "null"]
+    for kinds, widest in _WIDEST:
+        if members and all(isinstance(each, str) and each in kinds for each in members):
+            return members if len(members) == 1 else [widest]
+    return members or ["null"]
+
+
 def spark_type_of_avro(schema: Any) -> tuple[t.DataType, bool]:
     """The Spark type of an Avro schema (as parsed JSON), and whether it may be null."""
     return _of_avro(schema, "", _Names())
@@ -84,13 +93,11 @@ def _of_avro(schema: Any, namespace: str, names: _Names) -> tuple[t.DataType, bo
             return _AVRO_PRIMITIVES[schema], schema == "null"
         return names.find(schema, namespace), False
     if isinstance(schema, list):
-        others = [each for each in schema if each != "null"]
-        for kinds, widest in _WIDEST:
-            if len(others) > 1 and all(isinstance(each, str) and each in kinds for each in others):
-                return widest, "null" in schema
-        if len(others) != 1:
-            raise SchemaError(f"a union of {len(others)} types has no Spark type; use a union of null and one type")
-        return _of_avro(others[0], namespace, names)[0], "null" in schema
+        members = members_of(schema)
+        if len(members) == 1:
+            return _of_avro(members[0], namespace, names)[0], "null" in schema
+        kinds = [_of_avro(each, namespace, names)[0] for each in members]
+        return t.StructType([t.StructField(f"member{index}", each) for index, each in enumerate(kinds)]), True
     if not isinstance(schema, Mapping):
         raise SchemaError(f"{schema!r} is not an Avro schema")
     return _complex_avro(schema, namespace, names), False

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moldau.spark.avro_bytes import ExactBytes, refuse_endless
+from moldau.spark.avro_unions import splitter
 
 _HEADER_BYTES = 5
 
@@ -36,11 +37,14 @@ class Decoder:
 
         from moldau.spark.avro_types import without_times_of_day
 
-        def parsed(text: str) -> Any:
-            refuse_endless(json.loads(text))
-            return parse_schema(without_times_of_day(json.loads(text)))
+        named: dict[str, Any] = {}
 
-        self._reader: Any = parsed(reader)
+        def parsed(text: str, named: dict[str, Any] | None = None) -> Any:
+            refuse_endless(json.loads(text))
+            return parse_schema(without_times_of_day(json.loads(text)), named_schemas=named)
+
+        self._reader: Any = parsed(reader, named)
+        self._split = splitter(self._reader, named)
         self._writers: dict[int, Any] = {number: parsed(text) for number, text in writers.items()}
         self._header = confluent_header
 
@@ -59,7 +63,10 @@ class Decoder:
             writer = self._writers[number]
             body.seek(_HEADER_BYTES)
         try:
-            record = schemaless_reader(body, writer, None if writer is self._reader else self._reader)
+            reader = None if writer is self._reader else self._reader
+            record = schemaless_reader(body, writer, reader, return_named_type=self._split is not None)
+            if self._split is not None:
+                record = self._split(record)
         except Exception as error:  # fastavro raises whatever the bytes lead to
             raise ValueError(f"not Avro of this schema: {type(error).__name__} {error}") from error
         left = len(value) - body.tell()

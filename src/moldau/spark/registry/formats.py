@@ -22,6 +22,7 @@ from pyspark.sql import types as t
 from moldau.spark.alarm import TooLong, alarm, limited
 from moldau.spark.arrow_values import plain
 from moldau.spark.avro_bytes import ExactBytes, refuse_endless
+from moldau.spark.avro_unions import splitter
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema, of_tasks
 from moldau.spark.registry.protobuf_text import message_class
@@ -75,9 +76,11 @@ class Decoder:
         self._registry = of_tasks(reader.settings)
         self._writers: dict[int, Any] = {}
         self._type = reader.spark_type()
-        self._avro_reader = self._message = None
+        self._avro_reader = self._message = self._split = None
         if reader.format == "avro":
-            self._avro_reader = _parsed_avro(reader.text, reader.references)
+            named: dict[str, Any] = {}
+            self._avro_reader = _parsed_avro(reader.text, reader.references, named)
+            self._split = splitter(self._avro_reader, named)
         if reader.format == "protobuf":
             self._message = message_class(reader.text, reader.references).DESCRIPTOR
 
@@ -111,7 +114,9 @@ class Decoder:
         writer, stream_of = schema
         stream = stream_of(body)
         try:
-            record = schemaless_reader(stream, writer, self._avro_reader)
+            record = schemaless_reader(stream, writer, self._avro_reader, return_named_type=self._split is not None)
+            if self._split is not None:
+                record = self._split(record)
         except Exception as error:  # fastavro raises whatever the bytes lead to
             raise ValueError(f"not Avro of its schema: {type(error).__name__} {error}") from error
         if left := len(body) - stream.tell():
@@ -133,13 +138,14 @@ def _whole_avro(text: str, references: Mapping[str, str]) -> Any:
     )
 
 
-def _parsed_avro(text: str, references: Mapping[str, str]) -> Any:
+def _parsed_avro(text: str, references: Mapping[str, str], named: dict[str, Any] | None = None) -> Any:
+    """`named` takes the types that have names."""
     from fastavro import parse_schema
 
     from moldau.spark.avro_types import without_times_of_day
 
     refuse_endless(*map(json.loads, (*references.values(), text)))
-    named: dict[str, Any] = {}
+    named = {} if named is None else named
     for each in references.values():
         parse_schema(without_times_of_day(json.loads(each)), named_schemas=named)
     return parse_schema(without_times_of_day(json.loads(text)), named_schemas=named)
