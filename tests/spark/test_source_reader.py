@@ -13,6 +13,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from moldau.client.cluster import UnknownTopic
 from moldau.client.connection import Disconnected
+from moldau.spark import fetch_client
 from moldau.spark.arrow_rows import MalformedTimestamp, arrow_schema
 from moldau.spark.options import OptionError, source_schema
 from moldau.spark.ranges import DataLost
@@ -213,6 +214,21 @@ def test_lost_records_are_an_error_or_a_warning(bootstrap: str, caplog: pytest.L
     end = f'{{"{topic}":{{"0":50}}}}'
     cut = batch_reader(bootstrap, subscribe=topic, startingOffsets=start, endingOffsets=end, failOnDataLoss=False)
     assert rows(cut, cut.partitions()) == []
+
+
+def test_a_topic_that_is_deleted_before_its_range_is_read(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_client, "_GONE_SECONDS", 0.2)
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 10)
+    strict = batch_reader(bootstrap, subscribe=topic)
+    lenient = batch_reader(bootstrap, subscribe=topic, failOnDataLoss=False)
+    tasks = [strict.partitions(), lenient.partitions()]
+    client = admin(bootstrap)
+    (deletion,) = client.delete_topics([topic]).values()
+    deletion.result(30)
+    with pytest.raises(DataLost, match=rf"{topic}-0.* is gone: the topic was deleted while it was read"):
+        rows(strict, tasks[0])
+    assert rows(lenient, tasks[1]) == []
 
 
 def test_a_timestamp_in_microseconds_is_named(bootstrap: str) -> None:

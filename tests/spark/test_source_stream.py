@@ -311,6 +311,21 @@ def test_a_topic_that_was_deleted_and_one_that_was_made_anew(reader_of: ReaderOf
     assert batch(lenient_of_one, after)[1] == [b"v6"]
 
 
+def test_a_topic_that_is_deleted_right_after_it_was_seen_is_a_loss_like_any_other(
+    reader_of: ReaderOf, bootstrap: str
+) -> None:
+    """Which topics there are is asked once a second; their ends, ten times."""
+    topic = create_topic(bootstrap)
+    send(bootstrap, topic, 5)
+    options: dict[str, Any] = {"subscribe": topic, "partition.metadata.cache.ttl.ms": 60_000}
+    strict, lenient = reader_of(**options), reader_of(**options, failOnDataLoss=False)
+    begins = [batch(each, each.initialOffset())[0] for each in (strict, lenient)]
+    delete_topic(bootstrap, topic)
+    with pytest.raises(DataLost, match=f"the partitions {topic}-0 are gone"):
+        wait_for(lambda: batch(strict, begins[0])[0] != begins[0], "the topic is gone")
+    assert batch(lenient, begins[1]) == ({}, [])
+
+
 def test_a_topic_that_never_was_is_an_error(reader_of: ReaderOf, bootstrap: str) -> None:
     with pytest.raises(UnknownTopic, match="no such topic: never-made"):
         reader_of(subscribe="never-made").initialOffset()

@@ -48,6 +48,8 @@ _STALE_LEADER = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 _RETRY_SECONDS = 0.1
+# A broker that was just started may not know every topic yet; who is told for so long that there is none believes it.
+_GONE_SECONDS = 10.0
 _THROTTLED_SECONDS_MAX = 5.0
 _EMPTY_ANSWERS_BELIEVED = 3
 _BYTES_MAX = 1 << 30
@@ -101,6 +103,7 @@ class _Fetcher:
         self._deadline = 0.0
         self._waiting: Waiting | None = None
         self._max_bytes = settings.max_bytes
+        self._missing_since: float | None = None  # since when brokers say that there is no such partition
         self._empty_answers = 0  # in a row, from a log that reaches the end of the range
         self._is_compacted: bool | None = None  # None: not asked yet
 
@@ -139,6 +142,8 @@ class _Fetcher:
                     self._act_on(answer)
             except Disconnected as error:
                 self._try_again(error)
+            if self._missing_since is not None and time.monotonic() - self._missing_since > _GONE_SECONDS:
+                self._lose(self._work.end, f"{self._work} is gone: the topic was deleted while it was read")
 
     def _act_on(self, answer: FetchedPartition) -> None:
         code = answer.error_code
@@ -275,7 +280,12 @@ class _Fetcher:
         if self._leader is None:
             with Cluster(self._settings.client, attempts=1, patience_s=0) as cluster:
                 topics = cluster.topics([self._work.topic])
-            self._leader = topics.address((self._work.topic, self._work.partition))
+            partition = (self._work.topic, self._work.partition)
+            self._leader = topics.address(partition)
+            if partition in topics.leaders:
+                self._missing_since = None
+            elif self._missing_since is None:
+                self._missing_since = time.monotonic()
             if self._leader is None:
                 raise Disconnected(f"{self._work.topic}-{self._work.partition} has no leader right now")
         return Connection(*self._leader, self._settings.client)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from moldau.client.cluster import Cluster, PartitionOffsets, TopicPartition, Topics
+from moldau.client.connection import BrokerError
 from moldau.spark.broker_outage import BrokerPatience
 from moldau.spark.connecting import client_settings
 from moldau.spark.offsets import from_json, resolve_start, start_in, to_json
@@ -47,6 +48,7 @@ from moldau.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from moldau.spark.source import make_tasks, open_cluster, read_rows, refuse_other_columns
+from moldau.wire import ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -237,14 +239,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if topics.missing - {topic for topic, _ in begin}:
             require_topics(topics)
         for _ in range(self._options.offset_retries):
-            wanted = dict.fromkeys(topics.leaders, LATEST)
-            latest = self._asked().list_offsets(wanted, read_committed=self._options.read_committed, topics=topics)
+            try:
+                latest = self._ends_of(topics)
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                latest = self._ends_of(self._known_topics(fresh=True))  # one was deleted since we asked which there are
             if all(offset >= begin.get(each, 0) for each, offset in latest.items()):
                 break
             time.sleep(self._options.offset_retry_interval_ms / 1000)  # a leader that just took over may lag behind
             topics = self._known_topics(fresh=True)
         self._latest_at = time.monotonic()
         return latest
+
+    def _ends_of(self, topics: Topics) -> PartitionOffsets:
+        wanted = dict.fromkeys(topics.leaders, LATEST)
+        return self._asked().list_offsets(wanted, read_committed=self._options.read_committed, topics=topics)
 
     def _earliest(self, partitions: "set[TopicPartition]") -> PartitionOffsets:
         topics = self._known_topics()
