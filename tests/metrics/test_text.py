@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from moldau.metrics import OPENMETRICS, PROMETHEUS, Histogram, Page
+from moldau.metrics import OPENMETRICS, PROMETHEUS, Histogram, Page, wanted_format
 from tests.support.exposition import read_openmetrics, read_prometheus
 
 READERS = {OPENMETRICS: read_openmetrics, PROMETHEUS: read_prometheus}
@@ -48,6 +48,25 @@ def test_numbers_that_are_none(content_type: str) -> None:
     found = samples(page, content_type)
     assert math.isnan(found["nan", ()])
     assert (found["up", ()], found["down", ()], found["yes", ()]) == (math.inf, -math.inf, 1)
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", PROMETHEUS),
+        ("*/*", PROMETHEUS),
+        ("text/html, */*;q=0.8", PROMETHEUS),
+        ("application/openmetrics-text", OPENMETRICS),
+        ("Application/OpenMetrics-Text; version=1.0.0, text/plain", OPENMETRICS),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.2", OPENMETRICS),
+        ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0;q=0.4,*/*;q=0.2", PROMETHEUS),
+        ("application/openmetrics-text;q=0", PROMETHEUS),
+        ("application/openmetrics-text; q = many", PROMETHEUS),
+    ],
+)
+def test_who_likes_the_older_format_better_gets_it(accept: str, expected: str) -> None:
+    """As `scrape_protocols` of Prometheus puts them in order."""
+    assert wanted_format(accept) == expected
 
 
 def test_one_family_has_one_kind() -> None:

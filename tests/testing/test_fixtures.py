@@ -31,6 +31,12 @@ def test_topics_are_there_from_the_start() -> None:
         assert partitions_of(broker, "later") == 3
 
 
+def test_a_topic_without_a_number_has_as_many_partitions_as_the_setting_says() -> None:
+    with Broker({"num.partitions": 3}, topics=["by-default", Topic("two", 2)]) as broker:
+        broker.create_topics([Topic("as-well")])
+        assert [partitions_of(broker, each) for each in ("by-default", "two", "as-well")] == [3, 2, 3]
+
+
 def test_topics_that_cannot_be_are_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="topic bad name"), Broker(topics=["bad name"]):
         pass

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from moldau.broker.config.errors import InvalidConfig
 from moldau.records.client_headers import UNREADABLE
@@ -33,6 +35,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
+unchecked_cluster: Any = Cluster
 unchecked: Any = Broker  # what mypy would tell before the test runs
 
 ACTS: dict[str, Act] = {
@@ -105,7 +108,9 @@ def test_in_an_event_loop_it_is_the_same(kind: Any, folder: Path) -> None:
         (TypeError, "give its number of partitions, or a list", lambda: unchecked(topics={"a": Topic("b")})),
         (TypeError, r"topics=\[3\]: give names", lambda: unchecked(topics=[3])),
         (TypeError, "topics=3: give a list", lambda: unchecked(topics=3)),
+        (TypeError, "give its number of partitions", lambda: unchecked(topics={"a": True})),
         (ValueError, "nodes=0: a cluster has at least one", lambda: Cluster(0)),
+        (TypeError, "nodes='2': give how many there are", lambda: unchecked_cluster("2")),
     ],
 )
 def test_what_cannot_be_made_is_said_before_anything_is(
@@ -125,6 +130,29 @@ def test_values_are_a_list(broker: Broker) -> None:
     for values in wrong:
         with pytest.raises(TypeError, match="give a list of values"):
             broker.produce("t", values)
+
+
+def test_a_record_that_is_not_taken_is_told_of_with_its_topic(broker: Broker) -> None:
+    broker.create_topics({"taken": 1})
+    with pytest.raises(KafkaException, match="taken has no partition 5"):
+        broker.produce("taken", ["x"], partition=5)
+    broker.create_topics([Topic("small", config={"max.message.bytes": 100})])
+    with pytest.raises(KafkaException, match="small: Broker: Message size too large"):
+        broker.produce("small", [b"x" * 1000])
+
+
+def test_nobody_goes_on_asking_for_a_broker_that_is_gone() -> None:
+    """An exception that is kept would keep the producer, which tells of every attempt to connect."""
+
+    def producers() -> int:
+        return sum(isinstance(each, Producer) for each in gc.get_objects())
+
+    with Broker(topics=["t"]) as broker:
+        broker.faults.disconnect("Produce")
+        before = producers()
+        with pytest.raises((KafkaException, TimeoutError), match=r"not acknowledged within 0\.5 s") as raised:
+            broker.produce("t", ["x"], seconds=0.5)
+        assert producers() <= before, raised
 
 
 def test_faults_that_would_never_come(broker: Broker) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from moldau.metrics.histogram import Histogram
 from moldau.metrics.text import Page
 
 _LOOK_SECONDS = 0.25
+_IDLE_OVER_SECONDS = 60.0
 _PROC = Path("/proc/self")
 _DESCRIPTORS = "/dev/fd"  # on Linux a name for /proc/self/fd, and on macOS all there is
 
@@ -31,8 +33,12 @@ class LoopDelay:
         self.times = Histogram()
         self.longest_seconds = 0.0
         """Since somebody last asked, see `take_longest`."""
+        self.idle_ratio = 1.0
+        """Of the last minute, the part in which the loop's thread did nothing."""
+        self._looked = self._worked = 0.0
 
     def start(self) -> None:
+        self._looked, self._worked = self._loop.time(), time.thread_time()
         self._timer = self._loop.call_at(
             self._loop.time() + _LOOK_SECONDS, self._look, self._loop.time() + _LOOK_SECONDS
         )
@@ -50,7 +56,17 @@ class LoopDelay:
         late = max(0.0, now - due)
         self.times.observe(late)
         self.longest_seconds = max(self.longest_seconds, late)
+        self._weigh(now)
         self._timer = self._loop.call_at(now + _LOOK_SECONDS, self._look, now + _LOOK_SECONDS)
+
+    def _weigh(self, now: float) -> None:
+        """As a mean in which what is long past weighs less, as Kafka's rates over a minute are."""
+        worked = time.thread_time()
+        elapsed = now - self._looked
+        if elapsed > 0:
+            idle = max(0.0, 1 - (worked - self._worked) / elapsed)
+            self.idle_ratio += (1 - math.exp(-elapsed / _IDLE_OVER_SECONDS)) * (idle - self.idle_ratio)
+        self._looked, self._worked = now, worked
 
 
 def collect_process(page: Page) -> None:

@@ -85,6 +85,28 @@ class Page:
         return "\n".join((*parts, "")).encode()
 
 
+def wanted_format(accept: str) -> str:
+    """OpenMetrics for those who name it and like nothing we have better: by their weights (`q`), as HTTP has it."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for each in accept.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if kind in weights:
+            weights[kind] = max(weights[kind], _weight(parameters))
+    open_metrics, plain = weights.values()
+    return OPENMETRICS if open_metrics > 0 and open_metrics >= plain else PROMETHEUS
+
+
+def _weight(parameters: list[str]) -> float:
+    for each in parameters:
+        name, _, value = each.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
 def labels_text(labels: Labels) -> str:
     if not labels:
         return ""

@@ -57,6 +57,8 @@ class AsyncCluster:
     ) -> None:
         """`settings` are server.properties of every node; `data_dir` is kept afterwards, and a temporary one is not;
         `topics` are there from the start, with three replicas if there are three nodes."""
+        if not isinstance(nodes, int):
+            raise TypeError(f"nodes={nodes!r}: give how many there are")
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: a cluster has at least one")
         self._count = nodes

@@ -37,7 +37,7 @@ def produce(
     seconds: float = _SECONDS_MAX,
 ) -> list[tuple[int, int]]:
     """Send, and return (partition, offset) of each in order, once all are acknowledged."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import KafkaError, KafkaException, Producer
 
     from moldau.records.client_headers import check_names
 
@@ -59,17 +59,35 @@ def produce(
     named: Any = headers
     check_names((headers or {}).items())
     count = 0
-    for count, value in enumerate(values, start=1):
-        chosen = key(value) if callable(key) else key
-        where = _ANY_PARTITION if partition is None else partition
-        producer.produce(topic, value, chosen, where, headers=named, on_delivery=told(count - 1))
+    try:
+        for count, value in enumerate(values, start=1):
+            chosen = key(value) if callable(key) else key
+            where = _ANY_PARTITION if partition is None else partition
+            producer.produce(topic, value, chosen, where, headers=named, on_delivery=told(count - 1))
+            producer.poll(0)
+        left = producer.flush(seconds)
+        failed = errors[:1]
+    finally:
+        # Whoever keeps the exception keeps this frame, and a producer in it would go on asking for its broker.
+        producer.purge()
         producer.poll(0)
-    left = producer.flush(seconds)
-    if errors:
-        raise KafkaException(errors[0])
+        del producer
+    for error in failed:
+        raise KafkaException(KafkaError(error.code(), _said(error, topic, partition, seconds)))
     if left:
         raise TimeoutError(f"{left} of {count} records were not acknowledged within {seconds} s")
     return [places[at] for at in range(count)]
+
+
+def _said(error: Any, topic: str, partition: int | None, seconds: float) -> str:
+    """The client names neither the topic nor what to look at."""
+    from confluent_kafka import KafkaError
+
+    if error.code() == KafkaError._UNKNOWN_PARTITION:
+        return f"{topic} has no partition {partition}"
+    if error.code() == KafkaError._MSG_TIMED_OUT:
+        return f"{topic}: not acknowledged within {seconds} s: is there such a topic, and does its leader answer?"
+    return f"{topic}: {error.str()}"
 
 
 def read(

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from moldau.broker.node.node import Node
 
 
+_BY_DEFAULT = -1  # what the controller's own setting says
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`config` are topic settings: `{"cleanup.policy": "compact"}`. As many replicas as the broker's default, or as
-    many brokers as there are, up to three."""
+    """`config` are topic settings: `{"cleanup.policy": "compact"}`. Without `partitions` there are as many as the
+    setting `num.partitions` says, which is one; without `replicas`, as many as there are brokers, up to three."""
 
     name: str
-    partitions: int = 1
+    partitions: int | None = None
     replicas: int | None = None
     config: Settings = field(default_factory=dict)
 
@@ -40,7 +43,7 @@ def as_topics(topics: Topics | None) -> list[Topic]:
 
 
 def _counted(name: str, partitions: object) -> int:
-    if not isinstance(partitions, int):
+    if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise TypeError(f"topics={{{name!r}: {partitions!r}}}: give its number of partitions, or a list with Topic(…)")
     return partitions
 
@@ -64,7 +67,7 @@ async def create_topics(node: Node, topics: list[Topic], replicas: int) -> None:
         [
             kind.CreatableTopic(
                 each.name,
-                each.partitions,
+                _BY_DEFAULT if each.partitions is None else each.partitions,
                 each.replicas or replicas,
                 configs=[kind.CreatableTopicConfig(key, value) for key, value in as_texts(each.config).items()],
             )

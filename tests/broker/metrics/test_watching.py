@@ -18,7 +18,7 @@ from moldau.broker.config import InvalidConfig
 from moldau.broker.config.http import http_address
 from moldau.broker.metrics.partitions import NamedTopics
 from moldau.broker.request_times import SAMPLED_MASK
-from moldau.testing import Broker, Security
+from moldau.testing import Broker, Security, Topic
 from moldau.testing.settings import Settings
 from tests.broker.quotas.test_enforcement import limit, produce
 from tests.broker.requests.handlers.wire_client import WireClient
@@ -102,6 +102,34 @@ def test_traffic_of_a_topic(broker: Broker) -> None:
     assert len(consumer.consume(20, 20)) == 20
     consumer.close()
     assert value(scrape(broker), f"{prefix}_bytesout_total", topic=topic) > 2000
+
+
+def test_requests_by_topic_and_how_idle_it_is(broker: Broker) -> None:
+    """Dashboards for Kafka ask for these."""
+    topic = "asked-of"
+    broker.create_topics([Topic(topic, config={"cleanup.policy": "compact"})])
+    prefix = "kafka_server_brokertopicmetrics"
+
+    def counts() -> list[float]:
+        names = ("totalproduce", "failedproduce", "totalfetch", "failedfetch")
+        samples = scrape(broker)
+        return [value(samples, f"{prefix}_{name}requests_total", topic=topic) for name in names]
+
+    assert counts() == [0, 0, 0, 0]
+    broker.produce(topic, [b"x"], key="k")
+    assert counts() == [1, 0, 0, 0]
+    with pytest.raises(KafkaException):
+        broker.produce(topic, [b"no key"])
+    assert counts()[:2] == [2, 1]
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert len(consumer.consume(1, 20)) == 1
+    consumer.close()
+    assert counts()[2] >= 1
+    assert counts()[3] == 0
+    idle = value(scrape(broker), "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
+    assert 0 <= idle <= 1
+    assert value(scrape(broker), "kafka_network_socketserver_networkprocessoravgidle_percent") <= 1
 
 
 def test_requests_are_counted_and_timed(broker: Broker) -> None:

@@ -47,7 +47,8 @@ def collect_sockets(page: Page, broker: HasAudit, listeners: Iterable[Listener],
         labels = {"listener": listener.name}
         counters = listener.counters
         prefix = "kafka_server_socketservermetrics"
-        page.gauge(f"{prefix}_connection_count", "Open connections.", counters.connections_open, labels)
+        for name in (prefix, "kafka_server_socket_server_metrics"):  # dashboards have it one way or the other
+            page.gauge(f"{name}_connection_count", "Open connections.", counters.connections_open, labels)
         for name, help_text, field in _SOCKETS:
             page.counter(f"{prefix}_{name}", help_text, getattr(counters, field), labels)
         logins = broker.audit.logins[listener.name]

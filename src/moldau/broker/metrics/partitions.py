@@ -41,6 +41,26 @@ _TRAFFIC = (
         "Bytes fetched by followers.",
         "replication_bytes_out",
     ),
+    (
+        "kafka_server_brokertopicmetrics_totalproducerequests_total",
+        "Batches appended, or refused, by partition: as Kafka counts them.",
+        "produce_requests",
+    ),
+    (
+        "kafka_server_brokertopicmetrics_failedproducerequests_total",
+        "Those refused, but for batches that are too large or corrupt, and disks that failed.",
+        "failed_produce_requests",
+    ),
+    (
+        "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+        "Reads of consumers and followers, by partition.",
+        "fetch_requests",
+    ),
+    (
+        "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+        "Those that failed, but for offsets out of range, and disks that failed.",
+        "failed_fetch_requests",
+    ),
 )
 
 

@@ -25,7 +25,7 @@ from moldau.broker.metrics.health import status, why_not_ready
 from moldau.broker.metrics.node import collect_logs, collect_quotas, collect_sockets, collect_waiting
 from moldau.broker.metrics.partitions import NamedTopics, OtherTopics, collect_partitions, collect_topics
 from moldau.broker.metrics.requests import collect_requests
-from moldau.metrics import OPENMETRICS, PROMETHEUS, HttpAnswer, HttpEndpoint, Page
+from moldau.metrics import HttpAnswer, HttpEndpoint, Page, wanted_format
 from moldau.metrics.process import LoopDelay, collect_process
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from moldau.seams.network import Listener
 
 _JSON = "application/json"
+# One thread takes requests and answers them, and dashboards ask for both.
+_IDLE = (
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "kafka_network_socketserver_networkprocessoravgidle_percent",
+)
 _SCRAPES_MAX = 4  # at a time: more would take all places from who asks whether the node lives
 
 
@@ -95,6 +100,8 @@ class Watching:
             collect_process(page)
             page.histogram("moldau_loop_delay_seconds", "How late the event loop calls back.", self._delay.times)
             page.gauge("moldau_loop_delay_longest_seconds", "Since the last scrape.", self._delay.take_longest())
+            for name in _IDLE:
+                page.gauge(name, "Part of the last minute in which the event loop was idle.", self._delay.idle_ratio)
             page.gauge("moldau_up_seconds", "Since the start.", (begun_ms - self._began_ms) / 1000)
             page.gauge("moldau_ready", "Whether clients are served.", int(self._why_not_ready() is None))
             if (broker := self._serving) is not None:
@@ -142,7 +149,7 @@ class Watching:
             page = await self.scrape()
         finally:
             self._scraping -= 1
-        kind = OPENMETRICS if "application/openmetrics-text" in headers.get("accept", "") else PROMETHEUS
+        kind = wanted_format(headers.get("accept", ""))
         return HttpAnswer(page.text(kind), content_type=kind)
 
     async def _live(self, headers: Mapping[str, str]) -> HttpAnswer:

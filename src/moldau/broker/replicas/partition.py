@@ -52,6 +52,9 @@ class Partition:
         "_led_from",
         "_led_records",
         "bytes_out",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
         "generation",
         "image",
         "index",
@@ -60,6 +63,7 @@ class Partition:
         "lead",
         "leader_epoch",
         "log",
+        "produce_requests",
         "replication_bytes_in",
         "replication_bytes_out",
         "settings",
@@ -89,6 +93,8 @@ class Partition:
         self.leader_epoch = -1
         # What passed here, for those who watch: as leader, to and from clients; and to and from other replicas.
         self.bytes_out = 0
+        self.produce_requests = self.failed_produce_requests = 0
+        self.fetch_requests = self.failed_fetch_requests = 0
         self.replication_bytes_in = self.replication_bytes_out = 0
         self._led_records = self._led_bytes = 0  # appended while it led before
         self._led_from = (0, 0)  # where the log ended, and how much it had grown, when this time began
@@ -173,6 +179,7 @@ class Partition:
     ) -> Appended:
         """Append as leader. What is committed by it becomes readable at once when no other replica is in sync."""
         log = self.log
+        self.produce_requests += 1
         appended = log.append_as_leader(
             batches, self.leader_epoch, origin, verification_guard, transaction_version, checked
         )

@@ -14,6 +14,10 @@ class Traffic:
     bytes_in: int = 0
     bytes_out: int = 0
     records_in: int = 0
+    produce_requests: int = 0
+    failed_produce_requests: int = 0
+    fetch_requests: int = 0
+    failed_fetch_requests: int = 0
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
 
@@ -21,6 +25,10 @@ class Traffic:
         self.bytes_in += partition.bytes_in
         self.bytes_out += partition.bytes_out
         self.records_in += partition.records_in
+        self.produce_requests += partition.produce_requests
+        self.failed_produce_requests += partition.failed_produce_requests
+        self.fetch_requests += partition.fetch_requests
+        self.failed_fetch_requests += partition.failed_fetch_requests
         self.replication_bytes_in += partition.replication_bytes_in
         self.replication_bytes_out += partition.replication_bytes_out
 

@@ -13,6 +13,7 @@ from moldau.wire import ErrorCode
 from moldau.wire import messages as m
 from tests.broker.requests.handlers.conftest import make_broker, on_loop
 from tests.broker.requests.handlers.wire_client import WireClient
+from tests.support.clients import wait_for
 
 Dirs = m.DescribeLogDirsRequest
 Move = m.AlterReplicaLogDirsRequest
@@ -124,8 +125,11 @@ def test_a_partition_moves_while_it_is_written(broker: Broker, client: WireClien
 
     from moldau.log.checkpoints import uuid_text
 
-    assigned, expected = on_loop(broker, directories)
-    assert uuid_text(assigned).encode() == expected  # the controller knows where it lies
+    def is_known() -> bool:
+        assigned, expected = on_loop(broker, directories)
+        return uuid_text(assigned).encode() == expected
+
+    wait_for(is_known, "the controller to know where it lies")  # it is told when the move is over
 
 
 def test_what_moved_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from moldau.broker.requests.access import TOPIC as ACL_TOPIC
 from moldau.broker.requests.access import may_on_cluster
 from moldau.broker.requests.topic_access import Allowed, nothing, topic_access
 from moldau.controller.acls import Operation
-from moldau.log.errors import LogError, OffsetOutOfRange
+from moldau.log.errors import LogError, OffsetOutOfRange, StorageError
 from moldau.seams.disk import Buffer, FileRegion
 from moldau.timers.turns import Slices, let_go, others_of
 from moldau.wire import ErrorCode, MalformedFrame
@@ -298,6 +298,7 @@ class _Fetch:
             try:
                 partition = self._find(topic, wanted[0])
                 self._partitions.append(partition)
+                partition.fetch_requests += 1
                 self._generations += partition.generation
                 result, size = self._read_partition(partition, wanted, left, is_first=total == 0)
                 log = partition.log
@@ -312,6 +313,7 @@ class _Fetch:
             except LogError as error:
                 is_answer = True
                 self._call.failed(error.code)
+                self._count_failure(topic, wanted[0], error)
                 result = FetchedPartition(wanted[0], error.code)
             self.results.append((topic, result))
         self._left_bytes, self._total_bytes, self._is_answer = left, total, is_answer
@@ -345,6 +347,12 @@ class _Fetch:
         if partition is None or code not in _ASK_ELSEWHERE or self._call.version < _TELLS_LEADER:
             return FetchedPartition(index, code)
         return FetchedPartition(index, code, current_leader=(partition.image.leader, partition.leader_epoch))
+
+    def _count_failure(self, topic: Topic, index: int, error: LogError) -> None:
+        """Kafka's counter leaves out what clients do wrong, and disks of which it tells elsewhere."""
+        partition = self._broker.replicas.get(topic, index)
+        if partition is not None and not isinstance(error, OffsetOutOfRange | StorageError):
+            partition.failed_fetch_requests += 1
 
     def _read_partition(
         self, partition: Partition, wanted: FetchPartition, left: int, *, is_first: bool

@@ -244,6 +244,8 @@ def _find(broker: Needs, call: Call, acks: int, topic: str | bytes, index: int) 
     if partition.topic in INTERNAL_TOPICS and call.client_id != _ADMIN_CLIENT_ID:
         raise PartitionUnavailable(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if acks == _ACKS_ALL and partition.lead is not None and not partition.has_enough_replicas:
+        partition.produce_requests += 1
+        partition.failed_produce_requests += 1
         raise PartitionUnavailable(ErrorCode.NOT_ENOUGH_REPLICAS)
     return partition
 
@@ -351,6 +353,7 @@ async def _append_after_a_look(
         call.failed(error.code)
         return ProduceOutcome(index, error.code, error_message=error.message)
     if isinstance(checked, LogError):
+        partition.produce_requests += 1
         call.failed(checked.code)
         return _refused(partition, checked)
     return _append_batch(broker, call, acks, topic, index, batches, verified, appended, checked)
@@ -407,7 +410,9 @@ def _refused(partition: Partition, error: LogError) -> ProduceOutcome:
     needed a look at the log."""
     _log.info("%r refused a batch: %s", partition, error)
     by_record = error.record_errors
-    start = -1 if isinstance(error, _KNOWN_WITHOUT_THE_LOG) else partition.log.log_start_offset
+    is_plain = isinstance(error, _KNOWN_WITHOUT_THE_LOG)
+    partition.failed_produce_requests += not is_plain  # nor does Kafka count those
+    start = -1 if is_plain else partition.log.log_start_offset
     message = str(error) if by_record else None
     return ProduceOutcome(
         partition.index, error.code, log_start_offset=start, error_message=message, record_errors=by_record
