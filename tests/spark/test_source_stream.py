@@ -324,6 +324,10 @@ def test_a_topic_that_is_deleted_right_after_it_was_seen_is_a_loss_like_any_othe
     with pytest.raises(DataLost, match=f"the partitions {topic}-0 are gone"):
         wait_for(lambda: batch(strict, begins[0])[0] != begins[0], "the topic is gone")
     assert batch(lenient, begins[1]) == ({}, [])
+    assert batch(lenient, {}) == ({}, []), "and goes on, until there is one again"
+    send(bootstrap, topic, 2)
+    lenient._topics = None  # as if the minute were over
+    assert batch(lenient, {}) == ({topic: {"0": 2}}, [b"v0", b"v1"])
 
 
 def test_a_topic_that_never_was_is_an_error(reader_of: ReaderOf, bootstrap: str) -> None:

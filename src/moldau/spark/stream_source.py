@@ -90,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._topics: Topics | None = None
         self._topics_at = -math.inf
+        self._seen: set[str] = set()  # topics that are gone are a loss, and no mistake in the options
         self._latest: PartitionOffsets | None = None
         self._latest_at = -math.inf
         self._initial: PartitionOffsets | None = None
@@ -236,7 +237,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._latest
             time.sleep(too_soon_s)
         topics = self._known_topics(fresh=fresh)
-        if topics.missing - {topic for topic, _ in begin}:
+        self._seen |= {topic for topic, _ in topics.leaders}
+        if topics.missing - self._seen - {topic for topic, _ in begin}:
             require_topics(topics)
         for _ in range(self._options.offset_retries):
             try:
