@@ -132,6 +132,10 @@ def test_a_registry_that_is_not_there_is_told_before_spark(bootstrap: str, monke
             require_cluster(loads(pipeline(registry.url, *reads), "x.yaml"))
         registry.add(f"{topic}-value", {"type": "record", "name": "R", "fields": []})
         require_cluster(loads(pipeline(registry.url, *reads), "x.yaml"))
+        again = [{"name": "next", "type": ["null", "R"]}]
+        registry.add(f"{topic}-value", {"type": "record", "name": "R", "fields": again})
+        with pytest.raises(PipelineError, match=rf"x\.yaml:4:.*'{topic}-value' has no columns: .*contains itself"):
+            require_cluster(loads(pipeline(registry.url, *reads), "x.yaml"))
 
 
 def test_an_end_beyond_the_end_gives_what_is_there_or_says_so_at_once(bootstrap: str) -> None:

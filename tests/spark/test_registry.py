@@ -472,7 +472,7 @@ def test_an_id_may_become_known_and_what_is_no_registry_is_not_believed(
     registry.add("late", {"type": "string"})
     now[0] = client._UNKNOWN_SECONDS
     assert asked.schema(1).id == 1
-    for code, content in ((404, {"detail": "no such page"}), (404, ["x"]), (200, ["x"])):
+    for code, content in ((404, {"detail": "no such page"}), (404, ["x"]), (200, ["x"]), (200, {"schema": 1})):
         monkeypatch.setattr(registry, "answer", lambda *_, code=code, content=content: (code, content))
         with pytest.raises(RegistryError):
             Registry(settings(registry)).schema(1)

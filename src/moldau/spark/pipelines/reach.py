@@ -85,10 +85,15 @@ def newest_schema(
 
     subject = how.subject or f"{getattr(source, 'topic', '')}-value"
     try:
-        return reader_schema(how.values, _registry_settings(pipeline), subject)
+        found = reader_schema(how.values, _registry_settings(pipeline), subject)
     except (RegistryError, UnknownSchema) as error:
         told = f"the schema of {subject!r} cannot be had: {error}"
         raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error
+    try:
+        found.spark_type()
+    except ValueError as error:
+        raise PipelineError([Problem(how.where.mark, f"the schema of {subject!r} has no columns: {error}")]) from error
+    return found
 
 
 def _registry_settings(pipeline: model.Pipeline) -> RegistrySettings:

@@ -95,7 +95,7 @@ class Registry:
             self._by_id.clear()
             self._unknown.clear()
         try:
-            found = self._by_id[number] = self._schema(number, self._ask(f"/schemas/ids/{number}"))
+            found = self._by_id[number] = self._schema(number, self._ask(f"/schemas/ids/{number}", {"schema": str}))
         except UnknownSchema as error:
             told = f"schema id {number} is not known to the registry ({error})"
             self._unknown[number] = (self._clock(), told)
@@ -104,8 +104,9 @@ class Registry:
 
     def latest(self, subject: str) -> Schema:
         """The newest schema of a subject; raises UnknownSchema."""
-        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
-        return self._schema(int(answer["id"]), answer)
+        path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
+        answer = self._ask(path, {"id": int, "schema": str})
+        return self._schema(answer["id"], answer)
 
     def register(self, subject: str, kind: str, text: str) -> int:
         """The id of a schema under a subject; it becomes a new version if it is compatible and not there yet."""
@@ -113,7 +114,8 @@ class Registry:
         if kind != "AVRO":
             body["schemaType"] = kind
         path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions"
-        return int(self._ask(path, body)["id"])
+        number: int = self._ask(path, {"id": int}, body)["id"]
+        return number
 
     def _schema(self, number: int, answer: Mapping[str, Any]) -> Schema:
         references: dict[str, str] = {}
@@ -125,15 +127,16 @@ class Registry:
         for each in answer.get("references") or ():
             if each["name"] not in found:
                 subject = urllib.parse.quote(each["subject"], safe="")
-                other = self._ask(f"/subjects/{subject}/versions/{int(each['version'])}")
+                other = self._ask(f"/subjects/{subject}/versions/{int(each['version'])}", {"schema": str})
                 self._collect(other, found)
                 found[each["name"]] = other["schema"]
 
-    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _ask(self, path: str, needs: Mapping[str, type], body: Mapping[str, Any] | None = None) -> Any:
+        """Its answer, which has what is needed of it."""
         waiting: Waiting | None = None
         while True:
             try:
-                answer = self._ask_once(path, body)
+                answer = self._ask_once(path, needs, body)
             except RegistryRefusal as refusal:
                 told = str(refusal)
                 if refusal.status == NOT_FOUND and refusal.code is not None:
@@ -158,7 +161,7 @@ class Registry:
             waiting.say(failure)
             time.sleep(_PAUSE_SECONDS)  # nobody calls when it is back: it must be asked
 
-    def _ask_once(self, path: str, body: Mapping[str, Any] | None) -> Any:
+    def _ask_once(self, path: str, needs: Mapping[str, type], body: Mapping[str, Any] | None) -> Any:
         settings = self._settings
         user_info = f"{settings.user}:{settings.password}" if settings.user else ""
         address = RegistryAddress.parse(settings.url, user_info=user_info, token=settings.token)
@@ -166,6 +169,8 @@ class Registry:
         found = ask_registry(address, method, path, body, timeout_s=_TIMEOUT_SECONDS, follows=True)
         if not isinstance(found, dict):
             raise RegistryAway("its answer is no object")
+        if lacking := next((name for name, kind in needs.items() if not isinstance(found.get(name), kind)), None):
+            raise RegistryAway(f"its answer has no {lacking!r}: is it a schema registry?")
         return found
 
 
