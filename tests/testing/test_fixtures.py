@@ -240,7 +240,10 @@ def test_settings_by_marker_factory_and_cluster(pytester: pytest.Pytester) -> No
         """
         import pytest
 
-        pytestmark = pytest.mark.moldau(settings={"num.partitions": 2, "delete.topic.enable": False})
+        pytestmark = pytest.mark.moldau(
+            settings={"num.partitions": 2, "delete.topic.enable": False, "auto.create.topics.enable": False},
+            topics=["orders", "payments"],
+        )
 
         @pytest.mark.moldau(settings={"num.partitions": 3}, topics={"orders": 6})
         def test_marked(moldau_broker):
@@ -249,6 +252,7 @@ def test_settings_by_marker_factory_and_cluster(pytester: pytest.Pytester) -> No
             assert not config.get_bool("delete.topic.enable")
             moldau_broker.produce("orders", [b"x"], partition=5)
             assert moldau_broker.read("orders")[0].partition == 5
+            assert moldau_broker.produce("payments", ["x"], partition=2, seconds=5) == [(2, 0)]
 
         def test_made(moldau_broker_factory):
             first, second = moldau_broker_factory({"num.partitions": 4}), moldau_broker_factory(topics=["t"])

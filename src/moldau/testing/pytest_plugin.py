@@ -45,7 +45,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _wanted(request: pytest.FixtureRequest, *known: str) -> dict[str, Any]:
-    """What markers say, the nearest last: a test's own settings are added to those of its class and module."""
+    """What markers say, the nearest last: a test's own settings and topics are added to those of its class and module.
+    What is said twice is as the nearest says."""
     wanted: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("moldau"))):
         unknown = set(marker.kwargs) - {"settings", "topics", "nodes", "security"}
@@ -55,8 +56,15 @@ def _wanted(request: pytest.FixtureRequest, *known: str) -> dict[str, Any]:
                 f"@pytest.mark.moldau does not know {what}: use settings=, topics=, nodes=, security="
             )
         for key, value in marker.kwargs.items():
-            is_added = key == "settings" and wanted.get(key)
-            wanted[key] = {**wanted[key], **value} if is_added else value
+            before = wanted.get(key)
+            if before and key == "settings":
+                wanted[key] = {**before, **(value or {})}
+            elif before and key == "topics":
+                from moldau.testing.topics import as_topics
+
+                wanted[key] = list({each.name: each for each in as_topics(before) + as_topics(value)}.values())
+            else:
+                wanted[key] = value
     return {key: value for key, value in wanted.items() if key in known}
 
 
