@@ -162,6 +162,7 @@ CASES = """
 2 quota list nonsense
 2 quota remove
 2 certs init --days 0 --dir SCRATCH/certs
+1 certs init --dir /dev/null/certs
 4 certs server n --dir SCRATCH/nowhere
 4 certs client n --dir SCRATCH/nowhere
 2 app run nonsense
@@ -228,3 +229,4 @@ def test_bad_input_is_told_in_a_line(there: Command, tmp_path: Path, line: str) 
     assert (int(ended.code), ended.err.count("\n")) == (int(code), 1), ended
     assert ended.err.startswith("moldau: ")
     assert "(--debug shows where)" not in ended.err, "nobody foresaw it"
+    assert "[Errno" not in ended.err

@@ -160,9 +160,17 @@ def test_a_running_cluster_is_changed(tmp_path: Path) -> None:
         moldau.ok("topic", "create", "t", "--replica-assignment", "2,1")
         CONFLUENT.send(servers, "t", [Sent(b"%d" % number) for number in range(50)], "none")
         assert moldau.ok("cluster", "restart", "2", *at).out == "restarted node 2\n"
-        os.kill(int(status_of(folder)[1]["pid"]), signal.SIGKILL)  # type: ignore[call-overload]  # a number, it is online
+        killed = int(status_of(folder)[1]["pid"])  # type: ignore[call-overload]  # a number, it is online
+        os.kill(killed, signal.SIGKILL)
         ended = moldau.ok("cluster", "heal", *at)
         assert ended.lines[-1] == "all replicas are in sync"
+        wait_for(lambda: status_of(folder)[1]["pid"] not in (None, killed), "node 2")
+        wait_for(lambda: status_of(folder)[1]["state"] == "online", "node 2")
+        os.kill(int(status_of(folder)[1]["pid"]), signal.SIGSTOP)  # type: ignore[call-overload]  # likewise
+        states = [row["state"] for row in moldau.ok("cluster", "status", *at, "--json").json]
+        assert states == ["online", "hangs"]
+        ended = moldau.ok("cluster", "heal", *at)
+        assert (ended.lines[0], ended.lines[-1]) == ("restarted node 2, which hung", "all replicas are in sync")
         assert "voter" in moldau.refused(1, "cluster", "remove", "1", *at)
         moldau.refused(4, "cluster", "remove", "7", *at)
         moldau.refused(4, "cluster", "restart", "7", *at)

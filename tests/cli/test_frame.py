@@ -2,6 +2,7 @@
 
 import io
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +39,25 @@ def test_an_address_nobody_answers_at_is_told_at_once(nowhere: Command) -> None:
     assert nowhere("doctor", "-b", "nowhere.invalid").code == 6
 
 
+def test_doctor_notices_a_node_that_takes_connections_and_hangs(nowhere: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        ended = nowhere("doctor", "-b", f"127.0.0.1:{hanging.getsockname()[1]}", "--json")
+    (found,) = [row for row in ended.json if row["check"] == "bootstrap"]
+    assert (ended.code, found["result"]) == (6, "failed")
+    assert "takes connections and says nothing" in found["found"]
+
+
 @pytest.mark.parametrize("address", ["localhost:x", "", "h:99999999", ":9092", "h:0"])
 def test_what_is_no_address(nowhere: Command, address: str) -> None:
     assert "HOST:PORT" in nowhere.refused(2, "topic", "list", "-b", address)
+
+
+def test_an_output_that_cannot_show_all_letters_shows_what_it_can(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "moldau", "cluster", "--help"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"}
+    done = subprocess.run(command, capture_output=True, text=True, env=ascii_only, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Prints `ready HOST:PORT,\\u2026`" in done.stdout
 
 
 def test_wrong_command_lines_are_one_line(nowhere: Command) -> None:

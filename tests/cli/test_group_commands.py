@@ -99,6 +99,23 @@ def test_a_plan_can_wait_in_a_file(moldau: Command, group: str, topic: str, tmp_
     moldau.refused(2, "group", "reset", group, "--from-file", str(tmp_path / "none"))
 
 
+def test_a_plan_that_waited_too_long_is_held_to_what_the_log_has(
+    moldau: Command, group: str, topic: str, tmp_path: Path
+) -> None:
+    """Outside of it a consumer would go where auto.offset.reset sends it: over everything, or back to the start."""
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"{topic},0,11\n{topic},1,0\n")
+    planned = moldau("group", "reset", group, "--from-file", str(plan), "--json")
+    assert [row["to"] for row in planned.json] == [10, 0]
+    assert f"{topic}-0 has no offset 11: 10 instead" in planned.err
+    plan.write_text(f"{topic},0,4\n{topic},7,4\n")
+    assert f"{topic} has 2 partitions, and no 7" in moldau.refused(
+        4, "group", "reset", group, "--from-file", str(plan), "--execute"
+    )
+    plan.write_text("nowhere,0,4\n")
+    assert "no such topic: nowhere" in moldau.refused(4, "group", "reset", group, "--from-file", str(plan))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [

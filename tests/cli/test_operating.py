@@ -104,10 +104,24 @@ def test_moves_to_a_broker_that_crawls_can_be_watched_and_cancelled(
     (row,) = moldau.ok("reassign", "status", "--json").json
     assert (row["topic"], row["adding"], row["removing"]) == (topic, [3], [2])
     assert row["percent"] < 100
+    moldau.ok("reassign", "run", str(plan), "--throttle", "2000")
+    assert throttled(moldau, topic) == ("0:1,0:2", "0:3"), "still slow, at another rate"
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 1, "replicas": [3, 2]}]}))
+    moldau.ok("reassign", "run", str(more), "--throttle", "2000")
+    assert throttled(moldau, topic) == ("0:1,0:2,1:1,1:2", "0:3,1:3"), "the first move, too"
+    moldau.ok("reassign", "cancel", str(more))
     assert moldau.ok("reassign", "cancel", str(plan)).out == "cancelled 1 move\n"
     assert moldau.ok("reassign", "status", "--json").json == []
     assert replicas(moldau, topic)[0] == [1, 2]
     moldau.ok("reassign", "unthrottle", topic)
+
+
+def throttled(moldau: Command, topic: str) -> tuple[str, str]:
+    """Who sends and who receives slowly."""
+    settings = moldau.ok("topic", "describe", topic, "--json").json[0]["settings"]
+    leaders, followers = (settings[f"{each}.replication.throttled.replicas"] for each in ("leader", "follower"))
+    return str(leaders), str(followers)
 
 
 def test_drain(moldau: Command, topic: str) -> None:
@@ -174,6 +188,7 @@ def test_transactions(moldau: Command) -> None:
     assert moldau.ok("txn", "terminate", name).out.startswith(f"fenced {name}: ")
     assert moldau.ok("txn", "describe", name, "--json").json["state"] in ("CompleteAbort", "Empty")
     wait_for(lambda: moldau("txn", "producers", topic, "--json").json[0]["open_since_offset"] is None, "the abort")
+    assert name not in moldau.ok("txn", "list", "--longer-than", "0", "--format", "{id}").lines, "it is over"
     assert "begins at 0" in moldau.refused(4, "txn", "abort", topic, "-p", "0", "--start-offset", "0")
     moldau.refused(4, "txn", "describe", "nobody")
     moldau.refused(4, "txn", "terminate", "nobody")

@@ -38,6 +38,7 @@ def run(arguments: list[str]) -> int:
     import os
 
     _open_what_is_closed()
+    _show_what_can_be_shown()
     arguments, is_debug = _without_debug(arguments)
     sys.argv[1:] = arguments
     if not is_debug:
@@ -93,6 +94,13 @@ def _open_what_is_closed() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115  for good
+
+
+def _show_what_can_be_shown() -> None:
+    """An output of fewer letters than Unicode has (PYTHONIOENCODING, an old locale) gets the others spelled out."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.errors == "strict":
+        reconfigure(errors="backslashreplace")
 
 
 def _leave_output() -> int:

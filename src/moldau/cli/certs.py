@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.failure import ExitCode, fail, misused
+from moldau.cli.os_errors import reason
 
 if TYPE_CHECKING:
     from moldau.security.certificates import Certified
@@ -41,7 +42,7 @@ def init(
         authority.write(folder / _AUTHORITY)
         (folder / _TRUSTED).write_text(authority.certificate)
     except (CertificatesUnavailable, OSError) as error:
-        fail(str(error))
+        fail(reason(error))
     typer.echo(f"{folder / _TRUSTED}")
 
 
@@ -79,7 +80,7 @@ def _issue(folder: Path, name: str, hosts: list[str], days: int) -> None:
         authority = _read_authority(folder)
         issue(authority, name, hosts, days=days).write(path, authority.certificate)
     except (CertificatesUnavailable, OSError, ValueError, TypeError) as error:
-        fail(str(error))
+        fail(reason(error))
     typer.echo(f"{path}")
 
 

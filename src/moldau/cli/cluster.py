@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,8 @@ from moldau.cli.cluster_control import ask, is_running
 from moldau.cli.data_folder import trouble
 from moldau.cli.failure import ExitCode, counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output
-from moldau.cli.target import Target
+from moldau.cli.os_errors import reason
+from moldau.cli.target import Target, addresses, hangs
 
 app = Commands(help="Run a cluster on this machine, and change it.", invoke_without_command=True)
 
@@ -62,6 +64,8 @@ Metrics = Annotated[
 ]
 NoRestart = Annotated[bool, typer.Option("--no-restart", help="Leave a node that died as it is.")]
 _IN_SYNC_SECONDS = 120.0
+_GLANCE_SECONDS = 2.0  # a node that needs longer to say which versions it speaks is told to hang
+_PATIENCE_SECONDS = 10.0  # and is killed for it
 
 
 @app.callback()
@@ -114,7 +118,7 @@ def start(
         if folders.is_secure(data_dir):
             tell(f"log in with --config {folders.client_properties(data_dir)}")
     except (InvalidConfig, WrongDirectory, CertificatesUnavailable, OSError, ValueError) as error:
-        misused(str(error))
+        misused(reason(error))
     supervisor = Supervisor(data_dir, files, base_port, verbose, restarts=not no_restart)
     supervisor.console = console
     raise typer.Exit(asyncio.run(supervisor.run()))
@@ -126,7 +130,7 @@ def status(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
     if not folders.node_numbers(data_dir):
         fail(f"there is no cluster in {data_dir}", ExitCode.NOT_FOUND)
     if is_running(data_dir):
-        rows: list[dict[str, Any]] = ask(data_dir, {"do": "status"})["nodes"]
+        rows = _looked_at(data_dir)
     else:
         rows = [
             {
@@ -141,6 +145,21 @@ def status(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
             for number in folders.node_numbers(data_dir)
         ]
     output.show(rows)
+
+
+def _looked_at(data_dir: Path, patience: float = _GLANCE_SECONDS) -> list[dict[str, Any]]:
+    """The nodes, as who runs them sees their processes; one that serves and says nothing to clients hangs."""
+    rows: list[dict[str, Any]] = ask(data_dir, {"do": "status"})["nodes"]
+    with ThreadPoolExecutor(len(rows)) as at_once:
+        served = [row for row in rows if row["state"] == "online"]
+        answers = at_once.map(lambda each: _hangs(each["address"], patience), served)
+        for row, is_hanging in zip(served, answers, strict=True):
+            row["state"] = "hangs" if is_hanging else "online"
+    return rows
+
+
+def _hangs(address: str, patience: float) -> bool:
+    return bool(address) and all(hangs(host, port, patience) for host, port in addresses(address))
 
 
 @app.command()
@@ -202,11 +221,14 @@ def restart(
 
 @app.command()
 def heal(output: Output, data_dir: DataDir = folders.DEFAULT) -> None:
-    """Start nodes that are down, wait until all replicas are in sync, and give leaderships back."""
+    """Start nodes that are down or hang, wait until all replicas are in sync, and give leaderships back."""
     from moldau.cli import broker
 
-    for row in ask(data_dir, {"do": "status"})["nodes"]:
-        if row["state"] in ("dead", "stopped"):
+    for row in _looked_at(data_dir, _PATIENCE_SECONDS):
+        if row["state"] == "hangs":  # it would not stop by itself either
+            ask(data_dir, {"do": "restart", "node": row["node"], "kill": True})
+            output.done(f"restarted node {row['node']}, which hung", {"node": row["node"], "result": "restarted"})
+        elif row["state"] in ("dead", "stopped"):
             ask(data_dir, {"do": "start", "node": row["node"]})
             output.done(f"started node {row['node']}", {"node": row["node"], "result": "started"})
     target = _target(data_dir)

@@ -226,7 +226,7 @@ class Supervisor:
         if node is None:
             return {"error": f"there is no node {request.get('node')}; there are {', '.join(map(str, self.nodes))}"}
         if what == "restart":
-            return await self._restart(node)
+            return await self._restart(node, kill=bool(request.get("kill")))
         if what == "start":
             return await self._start(node)
         if what == "remove":
@@ -245,8 +245,10 @@ class Supervisor:
             "uptime_seconds": round(time.monotonic() - node.started_at) if is_alive else None,
         }
 
-    async def _restart(self, node: NodeProcess) -> dict[str, Any]:
+    async def _restart(self, node: NodeProcess, *, kill: bool) -> dict[str, Any]:
         node.is_wanted = False
+        if kill and node.process is not None and node.process.returncode is None:
+            node.process.kill()
         await node.stop()
         return await self._start(node)
 

@@ -15,7 +15,7 @@ from moldau.cli.failure import ExitCode, explain
 from moldau.cli.findings import Finding, cluster_findings
 from moldau.cli.frame import Commands, Output, Target
 from moldau.cli.output import size
-from moldau.cli.target import addresses
+from moldau.cli.target import addresses, hangs
 
 if TYPE_CHECKING:
     from moldau.client.admin import Admin
@@ -127,6 +127,8 @@ def _connects(check: str, host: str, port: int) -> Finding:
     except OSError as error:
         advice = "this machine cannot get there: check advertised.listeners and firewalls"
         return Finding(check, "failed", f"{where}: {error.strerror or error}", advice)
+    if hangs(host, port, _CONNECT_SECONDS):
+        return Finding(check, "failed", f"{where} takes connections and says nothing", "it hangs: restart it")
     return Finding(check, "ok", f"{where} answers")
 
 

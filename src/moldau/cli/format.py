@@ -12,6 +12,7 @@ import typer
 
 from moldau.cli.failure import misused
 from moldau.cli.frame import Commands
+from moldau.cli.os_errors import reason
 
 app = Commands()
 
@@ -54,7 +55,7 @@ def format_node(
             assert cluster_id is not None
             format_voter(settings, cluster_id, RealDisk(), SystemRandom())
     except (InvalidConfig, WrongDirectory, OSError) as error:
-        misused(str(error))
+        misused(reason(error))
     if users:
         names = ", ".join(dict.fromkeys(each.name for each in users))
         typer.echo(f"formatted cluster {cluster_id} with the users {names}: format the other controllers, then start")

@@ -180,7 +180,7 @@ def reset(
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only the plan is shown.")] = False,
 ) -> None:
     """Set where a group reads on. Shows the plan; --execute does it. The group must have no members meanwhile."""
-    from moldau.cli.group_reset import apply, make_plan, read_plan, write_plan
+    from moldau.cli.group_reset import apply, held_to_the_log, make_plan, read_plan, write_plan
 
     if (to is None) == (from_file is None):
         misused("say where to: --to PLACE, or --from-file FILE")
@@ -190,7 +190,7 @@ def reset(
     shared = _shared(target, admin, group)
     before = committed(admin, group) if shared is None else _starts(target, shared)
     if from_file is not None:
-        wanted = read_plan(from_file)
+        wanted = held_to_the_log(admin, read_plan(from_file))
     else:
         assert to is not None
         wanted = make_plan(admin, before, topics, to)
@@ -255,7 +255,7 @@ def reset_streams(
 
     What it keeps on disk where it runs stays there: delete its state.dir, or let it call cleanUp().
     """
-    from moldau.cli.group_reset import apply, make_plan, read_plan
+    from moldau.cli.group_reset import apply, held_to_the_log, make_plan, read_plan
     from moldau.cli.streams_reset import delete_topics, internal_topics, of_others, remove_members, require, rows_of
 
     if from_file is not None and topics:
@@ -264,6 +264,7 @@ def reset_streams(
         misused("--to says where the topics given with --topic are read from: name some")
     wanted = {} if from_file is None else read_plan(from_file)
     admin = target.admin_client()
+    wanted = held_to_the_log(admin, wanted)
     found = seen_if_there(target, admin, [application]).get(application)
     before = {} if found is None else committed(admin, application)
     if topics:

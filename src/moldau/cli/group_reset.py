@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.cli.failure import explain_code, fail, misused
+from moldau.cli.failure import explain_code, fail, misused, tell
 from moldau.cli.frame import Target
 from moldau.cli.places import Place, chosen, offsets_at, parse_time
 from moldau.cli.target import TIMEOUT_SECONDS
@@ -41,6 +41,19 @@ def make_plan(admin: AdminClient, before: Mapping[Place, int], topics: Sequence[
         return {place: _within(number, first[place], last[place]) for place in places}
     since = offsets_at(admin, places, parse_time(to))
     return {place: since[place] if since[place] >= 0 else last[place] for place in places}
+
+
+def held_to_the_log(admin: AdminClient, plan: Plan) -> Plan:
+    """A plan from a file: it may be old, and written by hand."""
+    found = admin.list_topics(timeout=TIMEOUT_SECONDS)
+    known = {name: list(each.partitions) for name, each in found.topics.items()}
+    places = chosen(known, [f"{topic}:{index}" for topic, index in sorted(plan)])
+    first, last = offsets_at(admin, places, "earliest"), offsets_at(admin, places, "latest")
+    held = {place: _within(plan[place], first[place], last[place]) for place in places}
+    for place, offset in held.items():
+        if offset != plan[place]:
+            tell(f"{place[0]}-{place[1]} has no offset {plan[place]}: {offset} instead")
+    return held
 
 
 def _within(offset: int, first: int, last: int) -> int:
@@ -91,4 +104,5 @@ def apply(target: Target, admin: AdminClient, group: str, plan: Plan) -> None:
     for place in result.topic_partitions or ():
         if place.error is not None:
             hint = ": stop its members first" if place.error.code() == place.error.UNKNOWN_MEMBER_ID else ""
-            fail(f"{group}, {place.topic}-{place.partition}: {place.error.str()}{hint}")
+            reason = place.error.str().removeprefix("Broker: ")
+            fail(f"{group}, {place.topic}-{place.partition}: {reason}{hint}")

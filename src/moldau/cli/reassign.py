@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -301,15 +301,25 @@ def unthrottle(
 
 def _throttle(admin: Admin, before: Placement, moves: Placement, rate: int) -> None:
     """As KIP-73 has it: who sends and who receives, by topic, and the rate of each broker concerned."""
+    topics = {topic for topic, _ in moves}
+    # A topic has one list: what moves there already stays in it. And what is just arriving has nothing to send.
+    moving = {place: each for place, each in ongoing(admin).items() if place[0] in topics}
+    there = {place: [each for each in was.replicas if each not in was.adding] for place, was in moving.items()}
+    there |= {place: there.get(place, before[place]) for place in moves}
+    wanted = {place: each.adding for place, each in moving.items()} | moves
+    receivers = {place: [each for each in wanted[place] if each not in there[place]] for place in wanted}
+    brokers = {each for place in wanted for each in (*there[place], *receivers[place])}
     resources: list[tuple[int, str, dict[str, str | None]]] = []
-    brokers = {each for place in moves for each in (*before[place], *moves[place])}
     resources += [(_BROKER, str(each), dict.fromkeys(_RATES, str(rate))) for each in sorted(brokers)]
-    for topic in sorted({topic for topic, _ in moves}):
-        places = [place for place in sorted(moves) if place[0] == topic]
-        senders = [f"{place[1]}:{each}" for place in places for each in before[place]]
-        receivers = [f"{place[1]}:{each}" for place in places for each in moves[place] if each not in before[place]]
-        resources.append((_TOPIC, topic, {_REPLICAS[0]: ",".join(senders), _REPLICAS[1]: ",".join(receivers)}))
+    for topic in sorted(topics):
+        lists = (_spelled(each, topic) for each in (there, receivers))
+        resources.append((_TOPIC, topic, dict(zip(_REPLICAS, lists, strict=True))))
     _alter(admin, resources)
+
+
+def _spelled(replicas: Mapping[Place, Sequence[int]], topic: str) -> str:
+    """As `leader.replication.throttled.replicas` has them: `0:1,0:2`."""
+    return ",".join(f"{place[1]}:{each}" for place in sorted(replicas) if place[0] == topic for each in replicas[place])
 
 
 def _unthrottle(admin: Admin, topics: Iterable[str]) -> None:

@@ -122,13 +122,6 @@ def _fail(reason: object, status: int) -> int:
     return status
 
 
-def _without_number(error: Exception) -> str:
-    """`[Errno 13]` helps nobody where the reason stands beside it."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-
-
 def _halt(error: Exception) -> None:
     """The disk is gone, or something else that everything rests upon: no answer may leave that was made without it."""
     _fail(error, 1)
@@ -217,7 +210,9 @@ async def _serve(
         return _fail(error, 1)
     except (CorruptMetadata, CorruptQuorumState, LogError, OSError) as error:
         stopping.cancel()
-        return _fail(_without_number(error), 1)
+        from moldau.cli.os_errors import reason
+
+        return _fail(reason(error), 1)
     for key in config.ignored:
         logging.getLogger("moldau").warning("%s is accepted and has no effect in Moldau", key)
     for key in config.keys_without_use:

@@ -201,6 +201,20 @@ def replies(host: str, port: int) -> bool:
     return True
 
 
+def hangs(host: str, port: int, patience: float) -> bool:
+    """Whether connections are taken there and nothing is said."""
+    try:
+        with socket.create_connection((host, port), patience) as asking:
+            asking.sendall(_WHICH_VERSIONS)
+            try:
+                asking.recv(1)
+            except TimeoutError:
+                return True
+    except OSError:
+        pass
+    return False
+
+
 def resolve(
     bootstrap_server: str | None, extra: Iterable[str], config: str | None, context: str | None
 ) -> dict[str, str]:

@@ -37,6 +37,8 @@ def list_transactions(
     rows = []
     with target.admin() as admin:
         for coordinator, each in _transactions(admin, states or [], longer_than):
+            if longer_than is not None and each.transaction_state not in _OPEN_STATES:
+                continue  # brokers count from the last beginning, whatever became of it
             rows.append(
                 {
                     "id": each.transactional_id,
