@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from moldau.spark.pipelines.database_outage import Patience
+from moldau.spark.pipelines.idle_pause import IdlePause
 from moldau.spark.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "moldau-database"
@@ -201,6 +202,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = dict(options), schema
         self._seen: deque[tuple[float, int]] = deque()
         self._last: int | None = None
+        self._pause = IdlePause()
         self._patience = Patience(float(options.get("outage", "0")))
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -216,9 +218,12 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = largest
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        if self._last is None:
+            self._pause.before_asking()
         settled = self._last if self._last is not None else self._settled()
         after = int(start["cursor"])
         if settled <= after:
+            self._pause.nothing_new()
             return start
         return {"cursor": self._bounded(after, settled)}
 

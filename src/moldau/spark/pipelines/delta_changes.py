@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from moldau.spark.pipelines.idle_pause import IdlePause
 from moldau.spark.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "moldau-delta-changes"
@@ -104,6 +105,7 @@ class _ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = dict(options), schema
         self._last: int | None = None
+        self._pause = IdlePause()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         start = self._options.get("start", "0")
@@ -116,7 +118,11 @@ class _ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._newest()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        if self._last is None:
+            self._pause.before_asking()
         newest = self._last if self._last is not None else self._newest()
+        if newest <= start["version"]:
+            self._pause.nothing_new()
         return {"version": max(start["version"], min(newest, start["version"] + int(self._options["commits"])))}
 
     def _newest(self) -> int:
