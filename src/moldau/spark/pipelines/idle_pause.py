@@ -1,4 +1,4 @@
-"""An idle query asks its source for news 60 times a second; where that costs somebody something, it is asked less often.
+"""An idle query asks for news 60 times a second; a source where that costs somebody something is asked less often.
 
 Invariant: the pause comes before the question, so the answer is never old: `processAllAvailable` ends with it.
 """
