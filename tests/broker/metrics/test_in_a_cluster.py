@@ -211,6 +211,12 @@ def test_a_lost_broker_is_seen_by_the_others(cluster: Cluster) -> None:
         for name in ("underreplicated", "underminisr"):  # a cluster of this size wants two in sync
             assert sum(values(pages, f"kafka_cluster_partition_{name}", topic="double")) >= 1
         wait_for(lambda: max(values(scrape(cluster), "kafka_brokers")) == 2, "two brokers")
+        prefix = "kafka_controller_kafkacontroller"
+        wait_for(lambda: values(scrape(cluster), f"{prefix}_offlinepartitionscount") > [0], "partitions nobody leads")
+        pages = scrape(cluster)
+        assert values(pages, f"{prefix}_fencedbrokercount") == [1]
+        assert values(pages, f"{prefix}_activebrokercount") == [2]
+        assert sum(values(pages, "kafka_server_replicamanager_underminisrpartitioncount")) >= 1
     finally:
         cluster.start_node(lost)
     wait_for(
