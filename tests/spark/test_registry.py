@@ -217,7 +217,11 @@ def test_protobuf_of_the_first_message_of_a_file_and_of_no_other(registry: FakeR
     for body in (b"", b"\x02", b"\x02\x20", b"\0\xff\xff"):
         with pytest.raises(ValueError, match="Protobuf"):
             decoder.decode(header(number) + body)
-    for text in ("message {", "message A { extend B {} }", "syntax = 'proto3'; message A { Missing x = 1; }"):
+    for text in (
+        "message {",
+        "message A { optional group B = 1 { } }",
+        "syntax = 'proto3'; message A { Missing x = 1; }",
+    ):
         with pytest.raises(ProtoError):
             message_class(text, {})
 
@@ -526,15 +530,19 @@ def test_protobuf_is_resolved_by_numbers_whatever_the_names(registry: FakeRegist
     }
 
 
-def test_protobuf_that_imports_what_registries_have_by_themselves(registry: FakeRegistry) -> None:
+def test_protobuf_with_options_of_ones_own_and_what_registries_have_by_themselves(registry: FakeRegistry) -> None:
     text = """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";
     import 'google/type/date.proto';
     message O { confluent.type.Decimal price = 1 [(confluent.field_meta) = { params: [ { key: "scale" } ] }];
-      google.type.Date day = 2; }"""
+      google.type.Date day = 2; extend Other { int32 more = 100; } }
+    extend google.protobuf.FieldOptions { string own = 50000; }
+    enum E { NONE = 00; TEN = 0x0A; EIGHT = 010; }"""
     registry.add("t-value", text, "PROTOBUF")
     found = reader_schema("protobuf", settings(registry), "t-value").spark_type().simpleString()
     price, day = "struct<value:binary,precision:bigint,scale:int>", "struct<year:int,month:int,day:int>"
     assert found == f"struct<price:{price},day:{day}>"
+    numbers = message_class(text, {}).DESCRIPTOR.file.enum_types_by_name["E"].values_by_number
+    assert sorted(numbers) == [0, 8, 10]
 
 
 POINT = {"type": "record", "name": "Point", "namespace": "shapes", "fields": [{"name": "x", "type": "int"}]}

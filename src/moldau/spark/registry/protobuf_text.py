@@ -1,7 +1,8 @@
 """`.proto` text into message classes, without protoc: what a registry stores is text.
 
-proto2 and proto3: messages, enums, oneofs, maps, nested types, imports. Options and services are read over; groups and
-extensions are refused. Protobuf itself links the result, so names that lead nowhere are its errors.
+proto2 and proto3: messages, enums, oneofs, maps, nested types, imports. Options, services and extensions, which are
+mostly options of one's own, are read over; groups are refused. Protobuf itself links the result, so names that lead
+nowhere are its errors.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class _Reader:
                 self._message(file.message_type.add())
             elif word == "enum":
                 self._enum(file.enum_type.add())
-            elif word in ("option", "service"):
+            elif word in ("option", "service", "extend"):
                 self._skip_statement()
             elif word != ";":
                 raise ProtoError(f"the Protobuf schema has {word!r}, which is not known here")
@@ -181,12 +182,10 @@ class _Reader:
                 self._message(message.nested_type.add())
             elif word == "enum":
                 self._enum(message.enum_type.add())
-            elif word in ("option", "reserved", "extensions"):
+            elif word in ("option", "reserved", "extensions", "extend"):
                 self._skip_statement()
             elif word == "oneof":
                 self._oneof(message)
-            elif word in ("extend", "group"):
-                raise ProtoError(f"the Protobuf schema uses {word}, which is not known here")
             elif word != ";":
                 field = self._field(message, word)
                 if word == "optional" and self._is_proto3:
@@ -218,7 +217,7 @@ class _Reader:
             self._typed(field, word)
             field.name = self._next()
         self._expect("=")
-        field.number = int(self._next(), 0)
+        field.number = _number(self._next())
         while self._next() != ";":
             pass  # options of the field
         return field
@@ -226,6 +225,8 @@ class _Reader:
     def _typed(self, field: Any, word: str) -> None:
         if word in _SCALARS:
             field.type = _SCALARS[word]
+        elif word == "group":
+            raise ProtoError("the Protobuf schema uses a group, which is not known here")
         else:
             field.type_name = word  # a message or an enum: who links the file finds out
 
@@ -252,6 +253,12 @@ class _Reader:
                 self._skip_statement()
             elif word != ";":
                 self._expect("=")
-                enum.value.add(name=word, number=int(self._next(), 0))
+                enum.value.add(name=word, number=_number(self._next()))
                 while self._next() != ";":
                     pass
+
+
+def _number(text: str) -> int:
+    """As C writes it: with a zero before it, it is octal."""
+    digits = text.lstrip("+-")
+    return int(text, 8 if digits.isdigit() and digits.startswith("0") else 0)
