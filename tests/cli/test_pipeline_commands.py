@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moldau.cli.app import app
+from moldau.metrics.whereabouts import whereabouts
 from moldau.spark.pipelines import ready
 from tests.support.broker_process import free_port
 
@@ -134,6 +135,37 @@ def test_status_reads_what_the_run_left(tmp_path: Path, running: bool, pid: int,
     assert text.startswith(f"small: {said}")
     assert "1,234" in text
     assert "56" in text
+
+
+def _status(tmp_path: Path, **more: object) -> tuple[int, str]:
+    (tmp_path / "p.yaml").write_text(FILE)
+    (tmp_path / "moldau-pipelines" / "small").mkdir(parents=True, exist_ok=True)
+    query = {"name": "console-step_1", "state": "running", "of_a_later_version": 1}
+    told = {"pipeline": "small", "running": True, **whereabouts(), "time": time.time(), "queries": [query], **more}
+    (tmp_path / "moldau-pipelines" / "small" / "status.json").write_text(json.dumps(told))
+    return run("status", str(tmp_path / "p.yaml"))
+
+
+def test_status_of_another_process_or_another_machine(tmp_path: Path) -> None:
+    assert _status(tmp_path)[1].startswith("small: running, as of 0 s ago")
+    code, text = _status(tmp_path, started="long ago")
+    assert (code, "small: ended without saying so" in text) == (0, True), "its number is another process's by now"
+    dead = 2**22 + 1
+    assert _status(tmp_path, host="elsewhere", pid=dead)[1].startswith("small: running on elsewhere")
+    code, text = _status(tmp_path, host="elsewhere", time=time.time() - 300)
+    assert text.startswith("small: ended without saying so (killed?) on elsewhere, as of 300 s ago")
+
+
+def test_a_status_that_cannot_be_read_is_no_traceback(tmp_path: Path) -> None:
+    _status(tmp_path)
+    status = tmp_path / "moldau-pipelines" / "small" / "status.json"
+    for content in ("{", "[]", "{}"):
+        status.write_text(content)
+        code, text = run("status", str(tmp_path / "p.yaml"))
+        assert (code, f"{status} cannot be read: " in text) == (1, True), text
+    status.unlink()
+    status.mkdir()
+    assert "cannot be read: Is a directory" in run("status", str(tmp_path / "p.yaml"))[1]
 
 
 @pytest.mark.parametrize("command", [("list",), ("validate", "metrics"), ("run", "metrics")])

@@ -72,6 +72,24 @@ def test_who_may_not_and_what_is_too_much(intake: Intake, bootstrap: str, topic:
     assert read_all(bootstrap, topic) == []
 
 
+def test_what_is_no_event_is_told_as_the_callers_mistake(intake: Intake, bootstrap: str, topic: str) -> None:
+    """Whoever is answered 5xx sends it again."""
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        connection = http.client.HTTPConnection("127.0.0.1", intake.port, timeout=60)
+        connection.request(method, "/", b"x" * 3_000_000)
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Allow"], answer.headers["Server"]) == (405, "POST", "moldau")
+        assert method == "HEAD" or json.loads(answer.read()) == {"error": "send events by POST"}
+        connection.close()
+    assert post(intake.port, b"\x1f\x8b", **{"Content-Encoding": "gzip"})[0] == 415
+    assert post(intake.port, b"x", **{"Content-Encoding": "identity"})[0] == 200
+    for odd in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"POST /\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", intake.port)) as caller:
+            caller.sendall(odd)
+            assert caller.recv(100).startswith(b"HTTP/1.0 400 "), odd
+    assert [message.value() for message in read_all(bootstrap, topic)] == [b"x"]
+
+
 def test_a_key_is_bytes_and_a_token_any_text(intake: Intake, bootstrap: str, topic: str) -> None:
     assert post(intake.port, b"x", "/?key=%FF%00a") == (200, {"written": 1})
     with socket.create_connection(("127.0.0.1", intake.port)) as curl:

@@ -147,6 +147,13 @@ def test_what_is_not_shown_of_many_differences_is_counted() -> None:
         ("[]", "a file of trials is a list"),
         ("- {name: x, given: {}, expect: {}, expects: {}}", "'expects' is no part of a trial; did you mean 'expect'"),
         ("- {name: x, given: {}, expect: {totals: [cz]}}", "a row of 'totals' is a mapping"),
+        ("- {given: {}, expect: {}}\n- {given: {5: []}}", ":2:3: trial 2: `given` names '5', which is not there"),
+        ("- name: x\n\tgiven: {}", ":2:1: this is not YAML: .*indent with spaces"),
+        ("- {name: x,\n   name: y}", ":2:4: 'name' stands here twice; the first is in line 1"),
+        ("- &x {name: x,\n   given: {orders: [*x]}}", ":2:20: this goes too deep, or repeats itself"),
+        ("- {given: {orders: [2026-13-45]}}", ":1:3: a value is none .month must be in 1..12.; put it in quotes"),
+        ("- !!python/object:x {}", ":1:3: this means nothing here: could not determine a constructor"),
+        ("# \udcff", "cannot be read: it is not UTF-8 text"),
     ],
 )
 def test_mistakes_in_a_file_of_trials_are_told(tmp_path: Path, text: str, told: str) -> None:
@@ -154,6 +161,6 @@ def test_mistakes_in_a_file_of_trials_are_told(tmp_path: Path, text: str, told: 
     file = tmp_path / "orders.test.yaml"
     with pytest.raises(PipelineError, match="cannot be read"):
         read_trials(file, pipeline, validate(pipeline))
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     with pytest.raises(PipelineError, match=told):
         read_trials(file, pipeline, validate(pipeline))

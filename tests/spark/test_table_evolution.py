@@ -16,6 +16,22 @@ PLACED = "id long, _topic string, _partition int, _offset long"
 NO_NAMES = {"": "a", "b`c": "d", "e.f": "g", "n\nl": "h", "x" * 300: "i"}
 
 
+class Table:
+    """One of either kind."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.path = str(folder / "t")
+        self.catalog = tables.iceberg_catalog(str(folder / "w"), {}) if kind == "iceberg" else None
+
+    def append(self, rows: "DataFrame", batch_id: int, app_id: str = "q", **more: Any) -> int | None:
+        if self.catalog is None:
+            return tables.append_to_delta(rows, self.path, app_id=app_id, batch_id=batch_id, **more)
+        return tables.append_to_iceberg(rows, self.catalog, "d.t", app_id=app_id, batch_id=batch_id, **more)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return delta_rows(self.path) if self.catalog is None else iceberg_rows(self.catalog, "d.t")
+
+
 def delta_rows(path: str) -> list[dict[str, Any]]:
     from deltalake import DeltaTable
 
@@ -275,3 +291,83 @@ def test_partitions_have_names(spark: "SparkSession", tmp_path: Path) -> None:
     rows = spark.createDataFrame([(1, b"\xff\x00")], "id int, p binary")
     with pytest.raises(tables.TableError, match="'p' is bytes"):
         tables.append_to_delta(rows, str(tmp_path / "t"), app_id="q", batch_id=0, partition_by=("p",))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_columns_of_nothing_wait_for_values(spark: "SparkSession", tmp_path: Path, kind: str) -> None:
+    table = Table(kind, tmp_path)
+    rows = spark.range(1).coalesce(1)
+    nothing = rows.selectExpr("id", "null AS later", "null AS day", "struct(id, null AS y) AS s", "array() AS tags")
+    assert table.append(nothing, 0, partition_by=("day",)) == 1
+    something = rows.selectExpr("id", "5L AS later", "'a' AS day", "struct(id, 'b' AS y) AS s", "array('c') AS tags")
+    assert table.append(something, 1, partition_by=("day",)) == 1
+    assert table.append(nothing, 2, partition_by=("day",)) == 1
+    empty: dict[str, Any] = {"id": 0, "later": None, "day": None, "s": {"id": 0, "y": None}, "tags": []}
+    full = {"id": 0, "later": 5, "day": "a", "s": {"id": 0, "y": "b"}, "tags": ["c"]}
+    assert sorted(table.rows(), key=str) == sorted([empty, full, empty], key=str)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_batch_may_have_many_partitions_and_none_whose_name_is_too_long(
+    spark: "SparkSession", tmp_path: Path, kind: str
+) -> None:
+    table = Table(kind, tmp_path)
+    rows = spark.range(1100).selectExpr("id", "cast(id AS string) AS user").coalesce(1)
+    assert table.append(rows, 0, partition_by=("user",)) == 1100
+    assert len({row["user"] for row in table.rows()}) == 1100
+    long = spark.range(1).selectExpr("id", "repeat('é', 200) AS user")
+    with pytest.raises(Exception, match=r"a value of (by_)?user is too long to name a folder: .*partition by another"):
+        table.append(long, 1, partition_by=("user",))
+
+
+def test_a_delta_batch_counts_once_though_a_driver_thought_dead_commits_it_too(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first commit, when somebody else may make the table, and after it."""
+    table = Table("delta", tmp_path)
+    rows = spark.range(1).coalesce(1)
+    write_files = tables.write_files
+    others: list[tuple[str, int]] = []
+
+    def slowly(*told: Any) -> list[tables.WrittenFile]:
+        files = write_files(*told)
+        while others:
+            query, batch_id = others.pop()
+            table.append(rows, batch_id, app_id=query)
+        return files
+
+    monkeypatch.setattr(tables, "write_files", slowly)
+    others.append(("other", 0))
+    assert table.append(rows, 0) == 1, "the table is there meanwhile"
+    others.append(("q", 1))
+    assert table.append(rows, 1) is None, "the batch, too"
+    others.append(("other", 1))
+    assert table.append(rows, 2) == 1
+    assert len(table.rows()) == 5
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_lists_without_nulls_and_lists_with_them_are_one_column(
+    spark: "SparkSession", tmp_path: Path, kind: str
+) -> None:
+    table = Table(kind, tmp_path)
+    rows = spark.range(1).coalesce(1)
+    table.append(rows.selectExpr("id", "array(1) AS l", "map('a', array(2)) AS m", "struct(array(3) AS l) AS s"), 0)
+    with_nulls = rows.selectExpr(
+        "id", "array(null, 1) AS l", "map('a', array(null, 2)) AS m", "struct(array(null, 3) AS l) AS s"
+    )
+    assert table.append(with_nulls, 1) == 1
+    assert sorted(len(row["l"]) for row in table.rows()) == [1, 2]
+
+
+def test_a_table_whose_lists_have_no_nulls_keeps_to_that(spark: "SparkSession", tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    kind = pa.list_(pa.field("element", pa.int32(), nullable=False))
+    table = Table("delta", tmp_path)
+    write_deltalake(table.path, pa.table({"id": pa.array([1]), "l": pa.array([[1]], kind)}))
+    rows = spark.range(1).coalesce(1)
+    assert table.append(rows.selectExpr("id", "array(2) AS l"), 0) == 1
+    with pytest.raises(tables.TableError, match=r"column .l. is .*containsNull.*true.* in the pipeline"):
+        table.append(rows.selectExpr("id", "array(null, 3) AS l"), 1)

@@ -245,17 +245,24 @@ def status(
     """How a pipeline is doing, or was when it ended; reads a file beside its checkpoint; lag is asked for."""
     from rich.console import Console
 
+    from moldau.cli.harmless import harmless_cell
+    from moldau.metrics.whereabouts import is_elsewhere, is_running
     from moldau.spark.pipelines.lag import LagMeter
-    from moldau.spark.pipelines.progress import QueryProgress, read_status
+    from moldau.spark.pipelines.progress import STATUS_FILE, query_progress, read_status
 
     pipeline = _load(target, settings, bootstrap_server, checkpoint, env)
-    found = read_status(pipeline.checkpoint_folder)
+    try:
+        found = read_status(pipeline.checkpoint_folder)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        fail(f"{pipeline.checkpoint_folder}/{STATUS_FILE} cannot be read: {reason}")
     if found is None:
         fail(f"{pipeline.name} has not run yet: nothing in {pipeline.checkpoint_folder}", ExitCode.NOT_FOUND)
     age_s = max(0.0, time.time() - float(found["time"]))
-    alive = bool(found["running"]) and _is_alive(int(found["pid"]))
+    alive = bool(found["running"]) and is_running(found, age_s)
     what = "running" if alive else "not running" if not found["running"] else "ended without saying so (killed?)"
-    queries = [QueryProgress(**each) for each in found["queries"]]
+    what += f" on {harmless_cell(str(found['host']))}" if is_elsewhere(found) else ""
+    queries = [query_progress(each) for each in found["queries"]]
     meter = LagMeter(pipeline)
     lags = {each.name: meter.measure(each.name, {}) for each in queries}
     is_old = any(lags[each.name] is None and each.lag_records is not None for each in queries)
@@ -267,16 +274,6 @@ def status(
     lag_told = "lag too: no broker answers now" if is_old else "lag as of now"
     typer.echo(f"{pipeline.name}: {what}, as of {age_s:.0f} s ago; {lag_told}")
     Console().print(_table(queries))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @app.command("test")

@@ -5,11 +5,13 @@ reads too. Looked for in the folders the console was started with, and nowhere e
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from moldau.metrics.whereabouts import is_running
 
 _STATUS = "status.json"
 _FOUND_MAX = 500
@@ -74,7 +76,7 @@ def _read(file: Path) -> PipelineStatus | None:
             return None
         told = json.loads(file.read_text(encoding="utf-8"))
         running = bool(told["running"])
-        is_alive = running and _is_alive(int(told["pid"]))
+        is_alive = running and is_running(told, time.time() - float(told["time"]))
         queries = tuple(_query(each) for each in told["queries"])
         at_ms = int(float(told["time"]) * 1_000)
         return PipelineStatus(
@@ -100,16 +102,6 @@ def _query(told: dict[str, Any]) -> Query:
         str(told.get("watermark", "")),
         str(told.get("error") or ""),
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 def pipeline_numbers(folders: Sequence[Path]) -> dict[Hashable, float]:

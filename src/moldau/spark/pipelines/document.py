@@ -85,18 +85,7 @@ def parse(
     `environments:` is looked up. In the tree, a parameter has the value that counts. What `${secret:…}` leads to is
     added to `secrets`; paths of files start at `folder`.
     """
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = Mark(file, mark.line + 1, mark.column + 1) if mark else Mark(file, 1, 1)
-        raise PipelineError([Problem(place, f"this is not YAML: {error.problem}", _advice(text, place.line))]) from None
-    except yaml.reader.ReaderError as error:
-        lines = f"{text[: error.position]}|".splitlines()
-        message = f"this is not YAML: a text has no character {chr(error.character)!a}"
-        raise PipelineError([Problem(Mark(file, len(lines), len(lines[-1])), message, "remove it")]) from None
-    except RecursionError:
-        raise _endless(Mark(file, 1, 1)) from None
+    node = composed(text, file)
     if not isinstance(node, yaml.MappingNode):
         raise PipelineError(
             [Problem(Mark(file, 1, 1), "a pipeline is a mapping", "start with `name:`, `sources:` and `sinks:`")]
@@ -108,6 +97,40 @@ def parse(
     if problems:
         raise PipelineError(problems)
     return tree
+
+
+def composed(text: str, file: str) -> Any:
+    """The nodes of a text; what is no YAML is told with its line."""
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Mark(file, mark.line + 1, mark.column + 1) if mark else Mark(file, 1, 1)
+        raise PipelineError([Problem(place, f"this is not YAML: {error.problem}", _advice(text, place.line))]) from None
+    except yaml.reader.ReaderError as error:
+        lines = f"{text[: error.position]}|".splitlines()
+        message = f"this is not YAML: a text has no character {chr(error.character)!a}"
+        raise PipelineError([Problem(Mark(file, len(lines), len(lines[-1])), message, "remove it")]) from None
+    except RecursionError:
+        raise _endless(Mark(file, 1, 1)) from None
+
+
+def repeated_keys(node: Any, file: str, level: int = 0) -> Iterator[Problem]:
+    """Keys that stand twice; raises if there is no end to it."""
+    if level > _LEVELS_MAX:
+        raise _endless(mark_of(file, node))
+    seen: dict[str, int] = {}
+    for each in node.value if isinstance(node, yaml.CollectionNode) else ():
+        key, value = each if isinstance(each, tuple) else (None, each)
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                yield _twice(key, file, seen[key.value])
+            seen.setdefault(key.value, key.start_mark.line + 1)
+        yield from repeated_keys(value, file, level + 1)
+
+
+def _twice(key: Any, file: str, first: int) -> Problem:
+    return Problem(mark_of(file, key), f"{key.value!r} stands here twice", f"the first is in line {first}")
 
 
 def variables_of(text: str) -> set[str]:
@@ -160,22 +183,24 @@ def _of_environments(root: yaml.MappingNode, file: str, text: str) -> Iterator[P
         if key.value != "environments":
             continue
         if not isinstance(value, yaml.MappingNode):
-            yield Problem(_mark(file, value), "`environments` is a mapping", "write `NAME: {variable: value}` for each")
+            yield Problem(
+                mark_of(file, value), "`environments` is a mapping", "write `NAME: {variable: value}` for each"
+            )
             continue
         for name, content in value.value:
             told = f"environment {name.value!r}"
             if not isinstance(content, yaml.MappingNode):
-                yield Problem(_mark(file, content), f"{told} is a mapping", "write `variable: value`, one a line")
+                yield Problem(mark_of(file, content), f"{told} is a mapping", "write `variable: value`, one a line")
                 continue
             for variable, each in content.value:
                 if not isinstance(each, yaml.ScalarNode):
-                    yield Problem(_mark(file, each), f"{told}: `{variable.value}` is one value, not several")
+                    yield Problem(mark_of(file, each), f"{told}: `{variable.value}` is one value, not several")
                 elif variable.value not in asked:
                     message = f"{told}: nothing in the file asks for ${{{variable.value}}}"
-                    yield Problem(_mark(file, variable), message, did_you_mean(str(variable.value), asked))
+                    yield Problem(mark_of(file, variable), message, did_you_mean(str(variable.value), asked))
 
 
-def _mark(file: str, node: Any) -> Mark:
+def mark_of(file: str, node: Any) -> Mark:
     return Mark(file, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
@@ -199,14 +224,14 @@ class _Reading:
         # The other environments' secrets need not be there, so none is looked up here.
         kept = [(key, value) for key, value in node.value if key.value != "environments"]
         told = [
-            Entry(key.value, _mark(self.file, key), Scalar("", _mark(self.file, value)))
+            Entry(key.value, mark_of(self.file, key), Scalar("", mark_of(self.file, value)))
             for key, value in node.value
             if key.value == "environments"
         ]
-        return Map((*self.entries(kept, 1), *told), _mark(self.file, node))
+        return Map((*self.entries(kept, 1), *told), mark_of(self.file, node))
 
     def tree(self, node: Any, level: int) -> Tree:
-        mark = _mark(self.file, node)
+        mark = mark_of(self.file, node)
         self.nodes += 1
         if level > _LEVELS_MAX or self.nodes > _NODES_MAX:
             raise _endless(mark)
@@ -220,7 +245,7 @@ class _Reading:
         found: dict[str, Entry] = {}
         merged: list[Entry] = []
         for key, value in pairs:
-            place = _mark(self.file, key)
+            place = mark_of(self.file, key)
             if not isinstance(key, yaml.ScalarNode):
                 self.problems.append(Problem(place, "a key has to be a word"))
                 continue
@@ -229,8 +254,7 @@ class _Reading:
                 continue
             before = found.get(key.value)
             if before is not None:
-                message = f"{key.value!r} stands here twice"
-                self.problems.append(Problem(place, message, f"the first is in line {before.mark.line}"))
+                self.problems.append(_twice(key, self.file, before.mark.line))
             found.setdefault(key.value, Entry(key.value, place, self.tree(value, level)))
         for entry in merged:
             found.setdefault(entry.key, entry)
@@ -244,7 +268,7 @@ class _Reading:
             if isinstance(tree, Map):
                 found += tree.entries
             else:
-                self.problems.append(Problem(_mark(self.file, each), "`<<` takes mappings", "write `<<: *alias`"))
+                self.problems.append(Problem(mark_of(self.file, each), "`<<` takes mappings", "write `<<: *alias`"))
         return found
 
     # ---- values -----------------------------------------------------------------------------------------------------

@@ -226,6 +226,8 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
                 self._refuse(400, "Content-Length says two things")
             elif "Transfer-Encoding" in self.headers:
                 self._refuse(411, "send Content-Length, and the body as it is: no Transfer-Encoding")
+            elif self.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+                self._refuse(415, "send the body as it is: no Content-Encoding")
             elif not length.isascii() or not length.isdecimal() or len(length) > 18:
                 self._refuse(411, "send Content-Length")
             elif int(length) > _BYTES_MAX:
@@ -255,29 +257,41 @@ def _handler(writer: Writer, token: str) -> type[BaseHTTPRequestHandler]:
                 return
             except NotWritten as error:
                 _log.warning("events by HTTP were not written: %s", error)
-                self._answer(503, {"error": "not written: send it again"}, retry=True)
+                self._answer(503, {"error": "not written: send it again"}, **{"Retry-After": "5"})
                 return
             self._answer(200, {"written": len(events)})
 
-        def _refuse(self, code: int, error: str) -> None:
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """What http.server itself does not take, a method or what is no request: sending it again is of no use."""
+            self.request_version = "HTTP/1.0"  # of a line that could not be read, it takes the oldest
+            if code == 501:
+                self._refuse(405, "send events by POST", Allow="POST")
+            else:
+                self._refuse(code if code < 500 else 400, message or self.responses[code][0])
+
+        def version_string(self) -> str:
+            return "moldau"  # Python's version is nobody's business
+
+        def _refuse(self, code: int, error: str, **headers: str) -> None:
             """Answer before the body is read. It is taken in nevertheless, if there is not too much of it: who closes
             a connection with bytes unread takes the answer back."""
-            self._answer(code, {"error": error})
+            self._answer(code, {"error": error}, **headers)
             self.connection.shutdown(socket.SHUT_WR)
             self.timely.hurry()
             left = _UNREAD_BYTES_MAX
             while left > 0 and (unread := self.rfile.read1(1 << 16)):
                 left -= len(unread)
 
-        def _answer(self, code: int, content: dict[str, Any], *, retry: bool = False) -> None:
+        def _answer(self, code: int, content: dict[str, Any], **headers: str) -> None:
             body = json.dumps(content).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
-            if retry:
-                self.send_header("Retry-After", "5")
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # http.server's name
             """Nobody wants a line for each event."""

@@ -7,13 +7,13 @@ reads: no port, no server, and it is still there when the pipeline is not.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from moldau.metrics.whereabouts import whereabouts
 from moldau.spark.pipelines import store
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def write_status(checkpoint: str, pipeline: str, queries: list[QueryProgress], *
     content = {
         "pipeline": pipeline,
         "running": running,
-        "pid": os.getpid(),
+        **whereabouts(),
         "time": time.time(),
         "queries": [asdict(each) for each in queries],
     }
@@ -139,6 +139,15 @@ def write_status(checkpoint: str, pipeline: str, queries: list[QueryProgress], *
 
 
 def read_status(checkpoint: str) -> dict[str, Any] | None:
-    """What was last written; None if the pipeline never ran here."""
+    """What was last written; None if the pipeline never ran here. Raises OSError, and ValueError if it is none."""
     found = store.read_json(checkpoint, STATUS_FILE)
-    return found if isinstance(found, dict) else None
+    if found is None:
+        return None
+    if not isinstance(found, dict) or not {"running", "pid", "time", "queries"} <= found.keys():
+        raise ValueError("this is not the status of a pipeline")
+    return found
+
+
+def query_progress(told: Mapping[str, Any]) -> QueryProgress:
+    """One of its queries; another version may tell more, or less."""
+    return QueryProgress(**{each.name: told[each.name] for each in fields(QueryProgress) if each.name in told})

@@ -9,7 +9,9 @@ and Iceberg's orphan removal sweep them away).
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import re
 import time
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FILE_ROWS_MAX = 5_000_000
+_PARTITIONS_MAX = 1 << 20  # of a batch; Arrow refuses more than 1,024 unless told
+_log = logging.getLogger(__name__)
 _FOLDER = "by_"
 _REPORT = "path string, size bigint, rows bigint, partition string"
 
@@ -78,18 +82,25 @@ def _write_dataset(folder: str, columns: tuple[str, ...], first: Any, rest: Iter
     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rest))
     written: list[Any] = []
     partitioning = ds.partitioning(pa.schema([first.schema.field(name) for name in columns]), flavor="hive")
-    ds.write_dataset(
-        reader,
-        base,
-        filesystem=system,
-        format="parquet",
-        partitioning=partitioning if columns else None,
-        basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet",
-        existing_data_behavior="overwrite_or_ignore",
-        max_rows_per_file=_FILE_ROWS_MAX,
-        max_rows_per_group=1_000_000,
-        file_visitor=written.append,
-    )
+    try:
+        ds.write_dataset(
+            reader,
+            base,
+            filesystem=system,
+            format="parquet",
+            partitioning=partitioning if columns else None,
+            basename_template=f"part-{uuid.uuid4()}-{{i}}.parquet",
+            existing_data_behavior="overwrite_or_ignore",
+            max_partitions=_PARTITIONS_MAX,
+            max_rows_per_file=_FILE_ROWS_MAX,
+            max_rows_per_group=1_000_000,
+            file_visitor=written.append,
+        )
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        told = f"a value of {' or '.join(columns)} is too long to name a folder"
+        raise TableError(f"{told}: shorten it in a step, or partition by another column") from error
     found = []
     for file in written:
         path = os.path.relpath(file.path, base)
@@ -124,6 +135,7 @@ def append_to_delta(
 ) -> int | None:
     """Commit a batch to a Delta table; None if it was there already, else the number of rows."""
     from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     storage = dict(options or {}) or None
@@ -132,11 +144,12 @@ def append_to_delta(
         done = table.transaction_version(app_id)
         if done is not None and done >= batch_id:
             return None
+    if table is None and batch_id > 0 and not overwrite:
+        _log.warning("there is no table at %s: it is made anew, without the rows of batches before %d", path, batch_id)
     there = {} if table is None else _delta_types(table)
-    rows = _widened(evolved(rows, there), there)
-    schema = _delta_schema(rows)
+    rows = _widened(evolved(_of_types(rows, partition_by, there), there), there)
     if table is not None:
-        _add_missing_columns(table, schema)
+        _add_missing_columns(table, rows.schema)
     _require_names(rows, partition_by)
     files = write_files(rows, path, partition_by)
     now_ms = time.time_ns() // 1_000_000
@@ -144,21 +157,81 @@ def append_to_delta(
         AddAction(each.path, each.size_bytes, each.partition, now_ms, True, json.dumps({"numRecords": each.rows}))
         for each in files
     ]
-    # With each commit, also of a batch without rows: whoever looks for them looks at the newest commits. Rows without a
-    # place have none, and all commits would be read to find that out, with each batch.
-    before = delta_offsets(path, options) if table is not None and _have_places(rows) else {}
-    offsets = _joined(before, next_offsets(rows))
-    told = {_OFFSETS: json.dumps(offsets, sort_keys=True)} if offsets else {}
-    properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)], custom_metadata=told or None)
+    offsets = next_offsets(rows)
     by = list(partition_by) or None
-    if table is None:
-        create_table_with_add_actions(
-            path, schema, actions, mode="error", partition_by=by, storage_options=storage, commit_properties=properties
-        )
-    else:
-        mode = "overwrite" if overwrite else "append"
-        table.create_write_transaction(actions, mode, table.schema(), by, commit_properties=properties)
-    return sum(each.rows for each in files)
+    for attempt in range(_COMMIT_ATTEMPTS):
+        # With each commit, also of a batch without rows: whoever looks for them looks at the newest commits. Rows
+        # without a place have none, and all commits would be read to find that out, with each batch.
+        before = delta_offsets(path, options) if table is not None and _have_places(rows) else {}
+        known = _joined(before, offsets)
+        told = {_OFFSETS: json.dumps(known, sort_keys=True)} if known else None
+        properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)], custom_metadata=told)
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    path,
+                    _delta_schema(_loose(rows.schema)),
+                    actions,
+                    mode="error",
+                    partition_by=by,
+                    storage_options=storage,
+                    commit_properties=properties,
+                )
+            else:
+                mode = "overwrite" if overwrite else "append"
+                table.create_write_transaction(actions, mode, table.schema(), by, commit_properties=properties)
+            return sum(each.rows for each in files)
+        except DeltaError as refusal:
+            # Somebody else has made the table meanwhile, or committed: perhaps this very batch, by a driver that was
+            # thought dead.
+            is_new = table is None and DeltaTable.is_deltatable(path, storage)
+            if not (is_new or isinstance(refusal, CommitFailedError)) or attempt + 1 == _COMMIT_ATTEMPTS:
+                raise
+        table = DeltaTable(path, storage_options=storage)
+        done = table.transaction_version(app_id)
+        if done is not None and done >= batch_id:
+            return None
+        _add_missing_columns(table, rows.schema)
+    raise AssertionError("unreachable")
+
+
+def _of_types(rows: DataFrame, partition_by: tuple[str, ...], there: Mapping[str, str | None]) -> DataFrame:
+    """Without columns that are nothing but null, which have no type: they wait for values. Within others they are text,
+    and folders are made by them nevertheless."""
+    changed: dict[str, Any] = {}
+    waiting: list[str] = []
+    for field in rows.schema.fields:
+        kind: Any = _typed(field.dataType)
+        if kind == field.dataType:
+            continue
+        if isinstance(field.dataType, t.NullType):
+            if field.name not in partition_by:
+                waiting.append(f"`{field.name}`")
+                continue
+            kind = there.get(field.name) or kind
+        changed[field.name] = f.col(f"`{field.name}`").cast(kind)
+    rows = rows.withColumns(changed) if changed else rows
+    return rows.select(*(f"`{each}`" for each in rows.columns if f"`{each}`" not in waiting)) if waiting else rows
+
+
+def _typed(kind: t.DataType) -> t.DataType:
+    match kind:
+        case t.NullType():
+            return t.StringType()
+        case t.ArrayType() if (element := _typed(kind.elementType)) != kind.elementType:
+            return t.ArrayType(element)
+        case t.MapType():
+            key, value = _typed(kind.keyType), _typed(kind.valueType)
+            return kind if (key, value) == (kind.keyType, kind.valueType) else t.MapType(key, value)
+        case t.StructType():
+            fields = [t.StructField(each.name, _typed(each.dataType), each.nullable) for each in kind.fields]
+            return (
+                kind
+                if [each.dataType for each in fields] == [each.dataType for each in kind.fields]
+                else t.StructType(fields)
+            )
+        case _:
+            return kind
 
 
 _OFFSETS = "moldau.offsets"
@@ -261,29 +334,49 @@ def _require_names(rows: DataFrame, columns: tuple[str, ...]) -> None:
             raise TableError(f"column {field.name!r} is bytes, which name no partition: partition by another column")
 
 
-def _delta_schema(rows: DataFrame) -> Any:
+def _delta_schema(schema: t.StructType) -> Any:
     from deltalake import Schema
-    from pyspark.sql.types import StructField, StructType
 
     from moldau.spark.arrow_types import arrow_schema_of
 
-    nullable = StructType([StructField(field.name, field.dataType, True) for field in rows.schema.fields])
-    return Schema.from_arrow(arrow_schema_of(nullable))
+    return Schema.from_arrow(arrow_schema_of(schema))
 
 
-def _add_missing_columns(table: Any, schema: Any) -> None:
+def _nullable(schema: t.StructType) -> t.StructType:
+    return t.StructType([t.StructField(field.name, field.dataType, True) for field in schema.fields])
+
+
+def _loose(kind: Any) -> Any:
+    """The same type, with nulls wherever there may be some: `array(a, b)` of today may be a parsed list tomorrow."""
+    match kind:
+        case t.ArrayType():
+            return t.ArrayType(_loose(kind.elementType))
+        case t.MapType():
+            return t.MapType(_loose(kind.keyType), _loose(kind.valueType))
+        case t.StructType():
+            return t.StructType([t.StructField(field.name, _loose(field.dataType)) for field in kind.fields])
+        case _:
+            return kind
+
+
+def _add_missing_columns(table: Any, rows: t.StructType) -> None:
+    """A table that was made otherwise may know of lists without nulls; then only such fit."""
     there = {field.name: field for field in table.schema().fields}
-    new = [field for field in schema.fields if field.name not in there]
-    for field in schema.fields:
-        known = there.get(field.name)
-        if known is None or known.type == field.type:
+    new = []
+    for loose, own in zip(_delta_schema(_loose(rows)).fields, _delta_schema(_nullable(rows)).fields, strict=True):
+        known = there.get(loose.name)
+        if known is None:
+            new.append(loose)
             continue
-        if not _only_gains(known.type, field.type):
+        if known.type in (loose.type, own.type):
+            continue
+        fits = next((each for each in (loose, own) if _only_gains(known.type, each.type)), None)
+        if fits is None:
             raise TableError(
-                f"column {field.name!r} is {_shown(field.type)} in the pipeline and {_shown(known.type)} in the table; "
+                f"column {own.name!r} is {_shown(own.type)} in the pipeline and {_shown(known.type)} in the table; "
                 "cast it in a step, or write to another table"
             )
-        new.append(field)
+        new.append(fits)
     if new:
         table.alter.add_columns(new)
 
@@ -306,8 +399,13 @@ def _shown(kind: Any) -> str:
 def compact_delta(path: str, options: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Join small files. Readers keep their snapshot; the old files stay until a vacuum."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
 
-    found: dict[str, Any] = DeltaTable(path, storage_options=dict(options or {}) or None).optimize.compact()
+    try:
+        found: dict[str, Any] = DeltaTable(path, storage_options=dict(options or {}) or None).optimize.compact()
+    except CommitFailedError as refusal:  # somebody else joins them
+        _log.warning("the small files of %s stay for now: %s", path, refusal)
+        return {}
     return found
 
 
@@ -358,7 +456,6 @@ def append_to_iceberg(
     """Commit a batch to an Iceberg table; None if it was there already, else the number of rows."""
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.expressions import AlwaysTrue
-    from pyspark.sql.types import StructField, StructType
 
     from moldau.spark.arrow_types import arrow_schema_of
 
@@ -367,9 +464,8 @@ def append_to_iceberg(
     if table is not None and _last_batch(table, marker) >= batch_id:
         return None
     there = {} if table is None else _iceberg_types(table)
-    rows = _widened(evolved(rows, there), there)
-    nullable = StructType([StructField(field.name, field.dataType, True) for field in rows.schema.fields])
-    schema = arrow_schema_of(nullable)
+    rows = _widened(evolved(_of_types(rows, partition_by, there), there), there)
+    schema = arrow_schema_of(_loose(rows.schema))
     if table is None:
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         table = catalog.create_table_if_not_exists(name, schema)

@@ -32,6 +32,7 @@ import yaml
 
 from moldau.spark.pipelines import model, parse
 from moldau.spark.pipelines.build import build_sink
+from moldau.spark.pipelines.document import composed, mark_of, repeated_keys
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph, Part
 from moldau.spark.pipelines.schema import parse_schema
@@ -73,34 +74,57 @@ def file_of(pipeline_file: str) -> Path:
 def read_trials(file: Path, pipeline: model.Pipeline, graph: Graph) -> list[Trial]:
     """The trials of a file; raises PipelineError."""
 
-    def wrong(message: str, fix: str = "") -> PipelineError:
-        return PipelineError([Problem(Mark(str(file), 1, 1), message, fix)])
+    def wrong(message: str, fix: str = "", node: Any = None) -> PipelineError:
+        return PipelineError(
+            [Problem(Mark(str(file), 1, 1) if node is None else mark_of(str(file), node), message, fix)]
+        )
 
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise wrong(f"cannot be read: {error.strerror}", "put the trials of x.yaml into x.test.yaml") from None
-    except yaml.YAMLError as error:
-        raise wrong(f"this is not YAML: {error}") from None
-    if not content or not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
-        raise wrong("a file of trials is a list", "begin each with `- name:`, then `given:` and `expect:`")
+    content, nodes = _content(file, wrong)
     results = {*graph.sinks, *graph.steps, *graph.sources, *(f"{DEAD_LETTERS}{name}" for name in graph.sources)}
     found = []
-    for number, each in enumerate(content, 1):
+    for number, (each, node) in enumerate(zip(content, nodes, strict=True), 1):
         name = str(each.get("name", f"trial {number}"))
         for unknown in sorted(set(map(str, each)) - _KEYS):
-            raise wrong(f"{name}: {unknown!r} is no part of a trial", did_you_mean(unknown, _KEYS))
+            raise wrong(f"{name}: {unknown!r} is no part of a trial", did_you_mean(unknown, _KEYS), node)
         given, expect = each.get("given"), each.get("expect")
         for key, part, known in (("given", given, set(graph.sources)), ("expect", expect, results)):
             if not isinstance(part, dict) or not all(isinstance(rows, list) for rows in part.values()):
-                raise wrong(f"{name}: `{key}` is a mapping of names to lists of rows")
-            for unknown in sorted(set(part) - known):
-                raise wrong(f"{name}: `{key}` names {unknown!r}, which is not there", did_you_mean(unknown, known))
+                raise wrong(f"{name}: `{key}` is a mapping of names to lists of rows", node=node)
+            for unknown in sorted(map(str, set(part) - known)):
+                fix = did_you_mean(unknown, known)
+                raise wrong(f"{name}: `{key}` names {unknown!r}, which is not there", fix, node)
         for result, rows in expect.items():
             if not result.startswith(DEAD_LETTERS) and not all(isinstance(row, dict) for row in rows):
-                raise wrong(f"{name}: a row of {result!r} is a mapping of columns to values")
+                raise wrong(f"{name}: a row of {result!r} is a mapping of columns to values", node=node)
         found.append(Trial(name, given, expect))
     return found
+
+
+def _content(file: Path, wrong: Callable[..., PipelineError]) -> tuple[list[Any], list[Any]]:
+    """The trials as they are written, and where each stands."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise wrong(f"cannot be read: {error.strerror}", "put the trials of x.yaml into x.test.yaml") from None
+    except UnicodeDecodeError:
+        raise wrong("cannot be read: it is not UTF-8 text") from None
+    root = composed(text, str(file))
+    problems = list(repeated_keys(root, str(file)))
+    if problems:
+        raise PipelineError(problems)
+    if not isinstance(root, yaml.SequenceNode) or not all(isinstance(each, yaml.MappingNode) for each in root.value):
+        raise wrong("a file of trials is a list", "begin each with `- name:`, then `given:` and `expect:`")
+    content = []
+    for node in root.value:
+        try:
+            content.append(yaml.SafeLoader("").construct_document(node))
+        except yaml.MarkedYAMLError as error:
+            raise wrong(f"this means nothing here: {error.problem}", node=node) from None
+        except ValueError as error:  # a date that does not exist
+            raise wrong(f"a value is none ({error})", "put it in quotes", node) from None
+    if not content:
+        raise wrong("a file of trials is a list", "begin each with `- name:`, then `given:` and `expect:`")
+    return content, root.value
 
 
 def run_trials(spark: SparkSession, pipeline: model.Pipeline, trials: list[Trial]) -> list[Outcome]:
