@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -87,3 +88,18 @@ def test_a_session_is_ready(spark: SparkSession) -> None:
     register(spark)
     register(spark)
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_what_spark_calls_normal_does_not_spoil_the_view(spark: SparkSession) -> None:
+    """Spark 4.3 has a logger for each store of state, with a name of its own."""
+    classic: Any = spark
+    log4j = classic._jvm.org.apache.logging.log4j
+    appender = log4j.LogManager.getContext(False).getConfiguration().getAppender("stderr")
+
+    def is_left_out(text: str) -> bool:
+        event = log4j.core.impl.Log4jLogEvent.newBuilder().setLevel(log4j.Level.WARN)
+        told: bool = appender.isFiltered(event.setMessage(log4j.message.SimpleMessage(text)).build())
+        return told
+
+    assert is_left_out("The state for version 2 doesn't exist in loadedMaps. Reading snapshot file and delta files")
+    assert not is_left_out("The disk is full")
