@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from moldau.testing import AsyncBroker, Broker, Cluster, Topic
+from moldau.testing import AsyncBroker, AsyncCluster, Broker, Cluster, Topic
 from tests.support.clients import admin, fresh, wait_for
 
 pytest_plugins = ["pytester"]
@@ -286,5 +286,21 @@ def test_in_an_event_loop() -> None:
             await broker.restart()
             await broker.create_topics(["u"])
             assert {"t", "u"} <= set(broker.node.broker.image.topics)
+            turns = 0
+
+            async def count() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0.001)
+
+            counting = asyncio.ensure_future(count())
+            assert await broker.produce("u", [b"x"], key="k") == [(0, 0)]
+            assert [(each.key, each.value) for each in await broker.read("u", 1)] == [(b"k", b"x")]
+            counting.cancel()
+            assert turns > 5, "the loop went on meanwhile"
+        async with AsyncCluster(2, topics={"t": 1}) as cluster:
+            await cluster.produce("t", [b"x"])
+            assert len(await cluster.read("t")) == 1
 
     asyncio.run(run())

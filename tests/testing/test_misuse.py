@@ -82,14 +82,16 @@ def test_in_an_event_loop_it_is_the_same(kind: Any, folder: Path) -> None:
     async def run() -> None:
         made = kind()
         await made.stop()
-        with pytest.raises(RuntimeError, match="not started"):
-            await made.create_topics(["t"])
+        for early in (made.create_topics(["t"]), made.produce("t", ["x"]), made.read("t")):
+            with pytest.raises(RuntimeError, match="not started"):
+                await early
         await made.start()
         with pytest.raises(RuntimeError, match="started before"):
             await made.start()
         await made.create_topics(["t"])
         await made.stop()
-        for again in (made.create_topics(["t"]), made.restart() if kind is AsyncBroker else made.start_node(1)):
+        restart = made.restart() if kind is AsyncBroker else made.start_node(1)
+        for again in (made.create_topics(["t"]), made.produce("t", ["x"]), made.read("t"), restart):
             with pytest.raises(RuntimeError, match="stopped"):
                 await again
         with pytest.raises(RuntimeError, match="started before"):

@@ -9,9 +9,11 @@ whose content is not flushed, since it is deleted anyway. Give a `data_dir` to k
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -138,6 +140,30 @@ class AsyncBroker:
         """As `topics=` does, now."""
         self._check_is_there()
         await create_topics(self.node, as_topics(topics), replicas=1)
+
+    async def produce(
+        self,
+        topic: str,
+        values: Iterable[Bytes],
+        *,
+        key: Bytes | Callable[[Bytes], Bytes] = None,
+        headers: dict[str, bytes] | None = None,
+        partition: int | None = None,
+        seconds: float = 20.0,
+    ) -> list[tuple[int, int]]:
+        """As `Broker.produce`, on a thread of its own: the loop goes on."""
+        from moldau.testing.records import produce
+
+        self._check_is_there()
+        send = partial(produce, key=key, headers=headers, partition=partition, seconds=seconds)
+        return await asyncio.to_thread(send, self.client_settings(), topic, values)
+
+    async def read(self, topic: str, count: int | None = None, *, seconds: float = 20.0) -> list[Received]:
+        """As `Broker.read`, on a thread of its own: the loop goes on."""
+        from moldau.testing.records import read
+
+        self._check_is_there()
+        return await asyncio.to_thread(read, self.client_settings(), topic, count, seconds=seconds)
 
     async def stop(self) -> None:
         """Stopping twice is fine."""

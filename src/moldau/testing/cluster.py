@@ -14,6 +14,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -150,6 +151,34 @@ class AsyncCluster:
         if not self.nodes:
             raise RuntimeError("no node of this cluster is running")
         await create_topics(next(iter(self.nodes.values())), as_topics(topics), replicas=min(3, self._count))
+
+    def client_settings(self) -> dict[str, Any]:
+        """What a client of librdkafka needs to know to connect."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    async def produce(
+        self,
+        topic: str,
+        values: Iterable[Bytes],
+        *,
+        key: Bytes | Callable[[Bytes], Bytes] = None,
+        headers: dict[str, bytes] | None = None,
+        partition: int | None = None,
+        seconds: float = 20.0,
+    ) -> list[tuple[int, int]]:
+        """As `Broker.produce`, on a thread of its own: the loop goes on."""
+        from moldau.testing.records import produce
+
+        self._check_is_started()
+        send = partial(produce, key=key, headers=headers, partition=partition, seconds=seconds)
+        return await asyncio.to_thread(send, self.client_settings(), topic, values)
+
+    async def read(self, topic: str, count: int | None = None, *, seconds: float = 20.0) -> list[Received]:
+        """As `Broker.read`, on a thread of its own: the loop goes on."""
+        from moldau.testing.records import read
+
+        self._check_is_started()
+        return await asyncio.to_thread(read, self.client_settings(), topic, count, seconds=seconds)
 
     async def start_node(self, number: int) -> None:
         """Start one again that was stopped or has crashed, on what it left behind."""
