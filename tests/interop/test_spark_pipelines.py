@@ -243,21 +243,34 @@ def check_ids(name: str, found: list[int]) -> None:
     assert (Counter(found) - expected, expected - Counter(found)) == (Counter(), Counter()), f"{name}: more, fewer"
 
 
-@pytest.mark.parametrize("end", ["java dies", "all are told to end"])
-def test_the_end_of_java_is_no_traceback(tmp_path: Path, end: str) -> None:
-    file = "name: ticks\nsources: {ticks: {rate: 5}}\nsinks: [{console: 1}]\nspark: {spark.driver.memory: 512m}\n"
-    (tmp_path / "ticks.yaml").write_text(file)
-    with running(tmp_path, "ticks.yaml") as run:
+@pytest.mark.parametrize("end", ["java dies", "all are told to end", "java is told a little earlier"])
+def test_the_end_of_java_is_no_traceback(moldau: BrokerProcess, tmp_path: Path, end: str) -> None:
+    producer = Producer({"bootstrap.servers": moldau.bootstrap_servers})
+    producer.produce("ends", b"x")
+    producer.flush()
+    kafka = f"kafka: {{bootstrap.servers: '{moldau.bootstrap_servers}'}}"
+    rest = "sources: {ends: {topic: ends}}\nsinks: [{console: 1}]\nspark: {spark.driver.memory: 512m}\n"
+    (tmp_path / "ends.yaml").write_text(f"name: ends\ncheckpoint: checkpoint\n{kafka}\n{rest}")
+    with running(tmp_path, "ends.yaml") as run:
         run.wait_until(lambda: "rows/s" in run.said(), "a batch was done")
+        java = child_of(run.process.pid, "java")
         if end == "java dies":
-            os.kill(child_of(run.process.pid, "java"), signal.SIGKILL)
-        else:  # as systemd does
+            os.kill(java, signal.SIGKILL)
+        else:  # as systemd does, one after the other
+            os.kill(java, signal.SIGTERM if "earlier" in end else 0)
+            time.sleep(0.2 if "earlier" in end else 0)  # Java has begun to end, or not: either must be well
             os.killpg(run.process.pid, signal.SIGTERM)
         assert run.end() == (1 if end == "java dies" else 0), run.said()
         assert "Traceback" not in run.said(), run.said()
-        died = "moldau: ticks: Spark's Java process has died" in run.said()
+        died = "moldau: ends: Spark's Java process has died" in run.said()
         assert died == (end == "java dies")
-        assert ("ticks: stopped" in run.said()) == (not died)
+        assert ("ends: stopped" in run.said()) == (not died)
+    if not died:
+        status = json.loads((tmp_path / "checkpoint" / "status.json").read_text())
+        assert [status["running"], *((each["state"], each["error"]) for each in status["queries"])] == [
+            False,
+            ("stopped", ""),
+        ]
 
 
 def child_of(parent: int, name: str) -> int:

@@ -343,7 +343,8 @@ def run(
 
 def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, metrics_port: int | None = None) -> None:
     """Start it, show its progress, and end when it does."""
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError, Py4JNetworkError
+    from pyspark.errors import PySparkException
 
     from moldau.spark.pipelines import PipelineError
     from moldau.spark.pipelines.reach import require_cluster
@@ -366,20 +367,27 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
             running.wait(on_progress=on_progress)
     except PipelineError as error:
         _fail_with(error)
-    except PipelineFailed as error:
-        fail(str(error))
-    except (Py4JNetworkError, ConnectionError) as error:
+    except (PipelineFailed, Py4JError, PySparkException, ConnectionError) as error:
         # A service manager may send SIGTERM to all processes of a service at once.
-        if not (running is not None and running.stopping):
-            fail(
-                f"{pipeline.name}: Spark's Java process has died ({error}); out of memory? A new run goes on from here"
-            )
+        if running is None or not running.was_ended_with_spark():
+            if isinstance(error, PipelineFailed):
+                fail(str(error))
+            if isinstance(error, Py4JNetworkError | ConnectionError):
+                died = f"Spark's Java process has died ({error})"
+                fail(f"{pipeline.name}: {died}; out of memory? A new run goes on from here")
+            raise
         typer.echo(f"{pipeline.name}: Spark was ended too; the next run repeats the batch in work", err=True)
     typer.echo(f"{pipeline.name}: stopped", err=True)
 
 
 def _leave_out_chatter() -> None:
-    """Py4J logs a traceback in every thread that Java's end surprises; one sentence at the end says it."""
+    """Every thread of Py4J's and PySpark's that Java's end surprises tells a traceback. One sentence says it."""
+    from pyspark.accumulators import AccumulatorTCPServer
+
+    def ignore(server: object, request: Any, client_address: Any) -> None:
+        """Instead of what a socketserver prints."""
+
+    AccumulatorTCPServer.handle_error = ignore  # type: ignore[method-assign,assignment]  # there is no setting for it
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
 

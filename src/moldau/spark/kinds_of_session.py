@@ -34,6 +34,19 @@ def leave(spark: SparkSession, *, is_well: bool) -> None:
         remote.stop()
 
 
+def is_ended(spark: SparkSession) -> bool:
+    """Whether the Spark of this process has ended, or has begun to. A server of Spark Connect is not ours to end."""
+    from py4j.protocol import Py4JError
+
+    if is_remote(spark):
+        return False
+    java: Any = spark.sparkContext._jsc
+    try:
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, ConnectionError):
+        return True
+
+
 @dataclass(slots=True, frozen=True)
 class Notes:
     """Under which name a sink notes its batches: the query's id, and its own name where several share the query."""

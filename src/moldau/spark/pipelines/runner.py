@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from moldau.spark.kinds_of_session import leave
+from moldau.spark.kinds_of_session import is_ended, leave
 from moldau.spark.pipelines import model, sinks, store
 from moldau.spark.pipelines.build import build_dead_letters, build_sink
 from moldau.spark.pipelines.errors import PipelineError, Problem
@@ -46,6 +46,8 @@ _STATUS_SECONDS = 2.0
 _SOURCE_SECONDS_MAX = 60.0
 _START_ATTEMPTS = 12
 _TOO_LATE = "failed to connect back"
+_TOLD_TOGETHER_SECONDS = 1.0
+_SPARK_ENDS_SECONDS = 5.0
 GRACE_SECONDS = 30.0
 
 
@@ -77,12 +79,13 @@ class Running:
         self._watches = [QueryWatch(name, query, meter.of_query(name), self._hide) for name, query in queries.items()]
         self._stopping = threading.Event()
         self._status_at = 0.0
+        self._told: list[QueryProgress] = []
 
     def progress(self) -> list[QueryProgress]:
         """One entry a query, as of now; also refreshes the status file."""
         for keeper in self._keepers:
             keeper.collect()
-        found = [self._shown(watch.look(), watch.query) for watch in self._watches]
+        found = self._told = [self._shown(watch.look(), watch.query) for watch in self._watches]
         running = any(query.isActive for query in self.queries.values())
         if not running or time.monotonic() - self._status_at >= _STATUS_SECONDS:
             self._status_at = time.monotonic()
@@ -104,6 +107,22 @@ class Running:
     def request_stop(self) -> None:
         """Make `wait` stop the queries and return; safe to call from a signal handler."""
         self._stopping.set()
+
+    def was_ended_with_spark(self) -> bool:
+        """Whether a stop was asked for and Spark is gone, too, as when a service manager tells all processes at once.
+
+        For whoever was told of an error: what queries and Java say then is no failure, and the status says so.
+        """
+        if not self._stopping.wait(_TOLD_TOGETHER_SECONDS):
+            return False
+        deadline = time.monotonic() + _SPARK_ENDS_SECONDS
+        while not is_ended(self.spark):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)  # Java tells nobody that it has begun to end
+        stopped = [replace(each, state="stopped", error="") for each in self._told]
+        write_status(self.pipeline.checkpoint_folder, self.pipeline.name, stopped, running=False)
+        return True
 
     def wait(
         self, timeout_s: float | None = None, on_progress: Callable[[list[QueryProgress]], None] | None = None
