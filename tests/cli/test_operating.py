@@ -233,6 +233,8 @@ def test_top_and_bench(moldau: Command, topic: str) -> None:
     assert "at least 0.2" in moldau.refused(2, "top", "-i", "0")
     made = moldau.ok("bench", "produce", topic, "-n", "500", "--json").json
     assert made["p50_ms"] < 450  # librdkafka's producer takes half a second to start: that is nobody's latency
+    slow = moldau.ok("bench", "produce", topic, "-n", "60", "--rate", "60", "--json").json
+    assert slow["p50_ms"] < 300, "not until the pauses are over"
     assert moldau.ok("bench", "consume", topic, "-n", "10", "--json").json["records"] == 10
     read = moldau.ok("bench", "consume", topic, "-n", "500", "--json").json
     assert read["records"] == 500

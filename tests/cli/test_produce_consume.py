@@ -214,6 +214,9 @@ def test_the_last_of_several_partitions_in_order_of_time(moldau: Command) -> Non
         place = ["-p", str(number % 3), "-t", str(1_700_000_000_000 + number)]
         moldau.ok("produce", topic, *place, "-X", "enable.idempotence=false", stdin=f"{number}\n")
     assert moldau.ok("consume", topic, "--last", "4").out == "5\n6\n7\n8\n"
+    moldau.ok("produce", topic, "--timestamp", "2001-01-01", "--partition", "0", stdin="late\n")
+    assert moldau.ok("consume", topic, "--last", "2", "--partition", "0").out == "6\nlate\n", "as the log has them"
+    assert moldau.ok("consume", topic, "--last", "3").out == "late\n7\n8\n", "after what stands before it"
     assert moldau.ok("consume", topic, "--last", "1", "--where", "value=4").out == "4\n"
 
 

@@ -45,12 +45,36 @@ def test_every_kind_of_command_logs_in(moldau: Command, client: Path, tmp_path: 
     assert "t" in moldau("topic", "list", "--context", "safe", **own).lines
 
 
+@pytest.mark.parametrize("break_", [" \\n \\\n", "\\n\\\n    ", " "])
+def test_certificates_may_stand_in_the_file_as_java_reads_them(
+    moldau: Command, client: Path, tmp_path: Path, break_: str
+) -> None:
+    """Blanks before and after the lines, or instead of their ends: Java's decoder of base64 does not mind."""
+    given, _, location = client.read_text().partition("ssl.truststore.location=")
+    authority = Path(location.splitlines()[0]).read_text().strip().replace("\n", break_)
+    (tmp_path / "inline.properties").write_text(f"{given}ssl.truststore.certificates={authority}\n")
+    at = ("--config", str(tmp_path / "inline.properties"))
+    moldau.ok("health", *at)  # our own client
+    moldau.ok("topic", "list", *at)  # and librdkafka
+
+
 def test_what_is_wrong_with_a_login_is_told(moldau: Command, client: Path) -> None:
     at = ("--config", str(client))
     assert "closes the connection: does it want TLS or a login" in moldau.refused(3, "topic", "list")
     said = moldau.refused(5, "topic", "list", *at, "-X", "sasl.username=alice", "-X", "sasl.password=wrong")
     assert "refused user 'alice'" in said
     assert "is not trusted" in moldau.refused(1, "topic", "list", *at, "-X", "ssl.truststore.location=")
+    assert "nowhere.pem cannot be read: No such file" in moldau.refused(
+        2, "topic", "list", *at, "-X", "ssl.truststore.location=/nowhere.pem"
+    )
+    assert "holds no certificate in PEM" in moldau.refused(
+        2, "topic", "list", *at, "-X", "ssl.truststore.location=/dev/null"
+    )
+    nobody = ("-X", "ssl.truststore.location=", "-X", "ssl.truststore.certificates=nonsense")
+    assert "holds no certificate in PEM" in moldau.refused(2, "topic", "list", *at, *nobody)
+    assert "nowhere.pem cannot be read" in moldau.refused(
+        2, "topic", "list", *at, "-X", "ssl.keystore.location=/nowhere.pem"
+    )
     store = ("-X", "ssl.truststore.type=JKS")
     assert "is a Java key store: convert it" in moldau.refused(2, "topic", "list", *at, *store)
     assert "sasl.username" in moldau.refused(2, "topic", "list", *at, "-X", "sasl.jaas.config=")

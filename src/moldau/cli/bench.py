@@ -135,16 +135,17 @@ def _produce(
     began = now()
     with _progress("producing", records) as advance:
         for number in range(records):
-            if rate is not None and (wait := began + number / rate - now()) > 0:
-                time.sleep(wait)  # what --rate says
+            while rate is not None and (wait := began + number / rate - now()) > 0:
+                serve_callbacks(producer, wait)  # a record's time ends where librdkafka tells of it
             while True:
                 try:
                     producer.produce(topic, value, on_delivery=on_delivery)
                     break
                 except BufferError:
                     serve_callbacks(producer, 0.05)
-            if not number % 1000:
+            if not number % 100:
                 serve_callbacks(producer)
+            if not number % 1000:
                 advance(len(latencies))
         while still_out(producer):
             advance(len(latencies))

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -361,14 +362,16 @@ class Reader:
             return None
 
     def _show_last(self, ends: dict[Place, int], count: int) -> None:
-        """The newest of all partitions together, in order of time. Where the log has gaps, it looks further back."""
-        found: list[Message] = []
+        """The newest of all partitions together, in order of time; of one partition, as they stand there, whatever time
+        they say. Where the log has gaps, it looks further back."""
+        found: list[tuple[int, Message]] = []
         for place, high in ends.items():
-            found += _newest(self.consumer, place, high, count, self._passes)
-        found.sort(key=lambda each: (each.timestamp()[1], each.partition() or 0, each.offset() or 0))
+            newest = _newest(self.consumer, place, high, count, self._passes)
+            found += zip(accumulate((each.timestamp()[1] for each in newest), max), newest, strict=True)
+        found.sort(key=lambda each: each[0])  # stable
         from confluent_kafka import TopicPartition
 
-        for message in found[-count:]:
+        for _, message in found[-count:]:
             self._show(message)
         self.rendering.flush()
         self.consumer.assign([TopicPartition(*place, high) for place, high in ends.items()])

@@ -126,6 +126,8 @@ def _connects(check: str, host: str, port: int) -> Finding:
         return Finding(check, "failed", f"{where}: no such host", advice)
     except OSError as error:
         advice = "this machine cannot get there: check advertised.listeners and firewalls"
+        if check == "bootstrap":
+            advice = "is a broker running there? If so: this address, and firewalls"
         return Finding(check, "failed", f"{where}: {error.strerror or error}", advice)
     if hangs(host, port, _CONNECT_SECONDS):
         return Finding(check, "failed", f"{where} takes connections and says nothing", "it hangs: restart it")

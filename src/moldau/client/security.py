@@ -5,7 +5,8 @@ Python and librdkafka read PEM files; Java key stores are refused with the comma
 
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from moldau.security.sasl.mechanism import OAUTHBEARER
@@ -82,15 +83,29 @@ def parse_security(kafka: Mapping[str, str], bearer_token: Callable[[], str] | N
         password=password or "",
         is_token=is_token,
         ca_file=kafka.get("ssl.ca.location") or kafka.get("ssl.truststore.location"),
-        ca_pem=kafka.get("ssl.ca.pem") or kafka.get("ssl.truststore.certificates"),
+        ca_pem=_pem(kafka.get("ssl.ca.pem") or kafka.get("ssl.truststore.certificates")),
         certificate_file=certificate_file,
-        certificate_pem=kafka.get("ssl.certificate.pem") or kafka.get("ssl.keystore.certificate.chain"),
+        certificate_pem=_pem(kafka.get("ssl.certificate.pem") or kafka.get("ssl.keystore.certificate.chain")),
         key_file=key_file,
-        key_pem=kafka.get("ssl.key.pem") or kafka.get("ssl.keystore.key"),
+        key_pem=_pem(kafka.get("ssl.key.pem") or kafka.get("ssl.keystore.key")),
         key_password=kafka.get("ssl.key.password"),
         check_hostname=kafka.get("ssl.endpoint.identification.algorithm", "https").strip() not in {"", "none"},
         bearer_token=bearer_token,
     )
+
+
+def _pem(text: str | None) -> str | None:
+    """With the line ends PEM has: in a properties file, blanks may stand around them or instead of them."""
+    if text is None:
+        return None
+
+    def block(found: re.Match[str]) -> str:
+        begin, body, end = (each.strip() for each in found.groups())
+        # `Proc-Type: 4,ENCRYPTED` is a line with a blank in it.
+        lines = [line.strip() for line in body.splitlines()] if ":" in body else body.split()
+        return "\n".join(["", begin, *lines, end, ""])
+
+    return re.sub(r"(-----BEGIN [^-]+-----)(.*?)(-----END [^-]+-----)", block, text, flags=re.DOTALL)
 
 
 def _parse_sasl(kafka: Mapping[str, str], *, brings_tokens: bool) -> tuple[str, str, str]:
@@ -138,17 +153,35 @@ def tls_context(security: Security) -> ssl.SSLContext:
     """For our own sockets."""
     import tempfile
 
-    context = ssl.create_default_context(cafile=security.ca_file, cadata=security.ca_pem)
+    trusted = "ssl.truststore." + ("certificates" if security.ca_file is None else "location")
+    with _usable(trusted, security.ca_file, "holds no certificate in PEM"):
+        context = ssl.create_default_context(cafile=security.ca_file, cadata=security.ca_pem)
     context.check_hostname = security.check_hostname
+    pair = "holds no key and certificate in PEM that belong together, or ssl.key.password does not open it"
+    password = security.key_password or ""  # without any, OpenSSL would ask on the terminal
     if security.certificate_file is not None:
-        context.load_cert_chain(security.certificate_file, security.key_file, security.key_password)
+        with _usable("ssl.keystore.location", security.certificate_file, pair):
+            context.load_cert_chain(security.certificate_file, security.key_file, password)
     elif security.certificate_pem is not None and security.key_pem is not None:
         # Python reads certificates from files only; this one is readable by its owner and gone at once.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
             both.write(f"{security.key_pem}\n{security.certificate_pem}\n")
             both.flush()
-            context.load_cert_chain(both.name, password=security.key_password)
+            with _usable("ssl.keystore.key", None, pair):
+                context.load_cert_chain(both.name, password=password)
     return context
+
+
+@contextmanager
+def _usable(setting: str, file: str | None, otherwise: str) -> Iterator[None]:
+    """What is wrong with a file is not the broker's fault."""
+    where = "" if file is None else f": {file}"
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise SettingError(setting, f"{otherwise}{where}") from error
+    except OSError as error:
+        raise SettingError(setting, f"{where.removeprefix(': ')} cannot be read: {error.strerror}".strip()) from error
 
 
 def librdkafka_security(kafka: Mapping[str, str]) -> dict[str, str]:

@@ -126,9 +126,7 @@ class VoterChanges:
                 *voter.address, request, timeout_ms=min(timeout_ms, self._request_timeout_ms), lane="raft-voters"
             )
         except (OSError, UnsupportedVersion) as error:
-            raise VoterChangeRefused(
-                ErrorCode.REQUEST_TIMED_OUT, f"The new voter does not answer at {voter.address}: {error}"
-            ) from error
+            raise VoterChangeRefused(ErrorCode.REQUEST_TIMED_OUT, f"The new voter does not answer: {error}") from error
         levels = next((each for each in answer.supported_features if each.name == KRAFT_VERSION), None)
         first, last = (0, 0) if levels is None else (levels.min_version, levels.max_version)
         return voter._replace(first_kraft_version=first, last_kraft_version=last)
