@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from moldau.cli.app import app
-from moldau.metrics.whereabouts import whereabouts
+from moldau.metrics.whereabouts import started_at, whereabouts
 from moldau.spark.pipelines import ready
 from tests.support.broker_process import free_port
 
@@ -147,13 +149,35 @@ def _status(tmp_path: Path, **more: object) -> tuple[int, str]:
 
 
 def test_status_of_another_process_or_another_machine(tmp_path: Path) -> None:
-    assert _status(tmp_path)[1].startswith("small: running, as of 0 s ago")
+    assert _status(tmp_path)[1].startswith("small: running, as of ")
     code, text = _status(tmp_path, started="long ago")
     assert (code, "small: ended without saying so" in text) == (0, True), "its number is another process's by now"
     dead = 2**22 + 1
     assert _status(tmp_path, host="elsewhere", pid=dead)[1].startswith("small: running on elsewhere")
     code, text = _status(tmp_path, host="elsewhere", time=time.time() - 300)
-    assert text.startswith("small: ended without saying so (killed?) on elsewhere, as of 300 s ago")
+    assert text.startswith("small: ended without saying so (killed?) on elsewhere, as of 30")
+
+
+def test_what_runs_already_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("moldau.spark.pipelines.runner.start", lambda pipeline, **_: started.append(pipeline.name))
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        told = {"pid": other.pid, "started": started_at(other.pid)}
+        _status(tmp_path, **told)
+        code, text = run("run", str(tmp_path / "p.yaml"))
+        assert (code, f"small is running already, as process {other.pid}: stop it first" in text) == (1, True), text
+        for untold in ({"running": False}, {"started": "long ago"}, {"started": ""}, {"host": "elsewhere"}):
+            _status(tmp_path, **(told | untold))
+            run("run", str(tmp_path / "p.yaml"))
+        _status(tmp_path, **told)
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
+        run("run", str(tmp_path / "p.yaml"))
+        assert started == ["small"] * 5
+    finally:
+        other.kill()
+        other.communicate()
 
 
 def test_a_status_that_cannot_be_read_is_no_traceback(tmp_path: Path) -> None:

@@ -352,6 +352,7 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
     from moldau.spark.pipelines.secrecy import redacted
 
     _leave_out_chatter()
+    _require_alone(pipeline)
     running: Running | None = None
     try:
         require_cluster(pipeline)
@@ -378,6 +379,24 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None, m
             raise
         typer.echo(f"{pipeline.name}: Spark was ended too; the next run repeats the batch in work", err=True)
     typer.echo(f"{pipeline.name}: stopped", err=True)
+
+
+def _require_alone(pipeline: Pipeline) -> None:
+    """Two runs of one checkpoint would end each other, batches later, with words about a log of Spark's."""
+    from moldau.metrics.whereabouts import is_elsewhere, is_running
+    from moldau.spark.pipelines.progress import read_status
+
+    try:
+        found = read_status(pipeline.checkpoint_folder)
+    except (OSError, ValueError):
+        return  # who cannot read it is told by what writes it
+    # Another machine may be gone: whoever takes its place need not wait. And without the time of its start, a process
+    # may be any that has the number by now.
+    if not found or not found["running"] or is_elsewhere(found) or not found.get("started"):
+        return
+    if int(found["pid"]) != os.getpid() and is_running(found, 0.0):
+        fix = "stop it first (Ctrl-C, SIGTERM), or give this one another --checkpoint"
+        fail(f"{pipeline.name} is running already, as process {found['pid']}: {fix}")
 
 
 def _leave_out_chatter() -> None:
