@@ -103,3 +103,4 @@ def test_what_spark_calls_normal_does_not_spoil_the_view(spark: SparkSession) ->
 
     assert is_left_out("The state for version 2 doesn't exist in loadedMaps. Reading snapshot file and delta files")
     assert not is_left_out("The disk is full")
+    assert not log4j.LogManager.getLogger("org.apache.spark.sql.execution.CacheManager").isWarnEnabled()
