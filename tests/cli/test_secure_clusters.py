@@ -45,6 +45,31 @@ def test_every_kind_of_command_logs_in(moldau: Command, client: Path, tmp_path: 
     assert "t" in moldau("topic", "list", "--context", "safe", **own).lines
 
 
+def test_who_may_read_a_topic_needs_no_group_for_it(tmp_path: Path) -> None:
+    rules = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with Broker(rules | {"super.users": "User:alice;User:moldau"}, security=Security()) as guarded:
+        given = guarded.client_settings()
+        settings = {name: given[name] for name in given if name != "bootstrap.servers"}
+        (tmp_path / "client").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        _reads_without_a_group(
+            Command(guarded.bootstrap_servers, str(tmp_path)), ("--config", str(tmp_path / "client"))
+        )
+
+
+def _reads_without_a_group(moldau: Command, at: tuple[str, str]) -> None:
+    moldau.ok("topic", "create", "readable", "hidden", *at)
+    moldau.ok("produce", "readable", *at, stdin="x\n")
+    moldau.ok("user", "add", "reader", "--password-stdin", *at, stdin="secret\n")
+    moldau.ok("acl", "add", "--principal", "User:reader", "--operation", "Read", "--topic", "readable", *at)
+    reader = (*at, "-X", "sasl.username=reader", "-X", "sasl.password=secret")
+    assert moldau.ok("consume", "readable", "-a", "-n", "1", *reader).out == "x\n"
+    assert moldau.ok("consume", "readable", "-l", "1", *reader).out == "x\n"
+    assert moldau.ok("consume", "readable", "--timeout", "2", *reader).out == ""
+    assert moldau.ok("bench", "consume", "readable", "-n", "1", "--json", *reader).json["records"] == 1
+    assert "Not allowed on this group" in moldau.refused(5, "consume", "readable", "-g", "g", *reader)
+    assert "hidden: " in moldau.refused(5, "consume", "hidden", "-a", "-n", "1", *reader)
+
+
 @pytest.mark.parametrize("break_", [" \\n \\\n", "\\n\\\n    ", " "])
 def test_certificates_may_stand_in_the_file_as_java_reads_them(
     moldau: Command, client: Path, tmp_path: Path, break_: str

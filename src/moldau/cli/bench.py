@@ -13,7 +13,7 @@ import typer
 from moldau.cli.delivery import serve_callbacks, still_out
 from moldau.cli.failure import counted, fail, misused, tell
 from moldau.cli.frame import Commands, Output, Target
-from moldau.cli.target import TIMEOUT_SECONDS
+from moldau.cli.target import TIMEOUT_SECONDS, is_about_its_group
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -246,6 +246,8 @@ def _consume(consumer: Consumer, topic: str, records: int, timeout: float) -> di
             if batch:
                 quiet_since = time.perf_counter()
             for message in batch:
+                if is_about_its_group(message):
+                    continue
                 if message.error() is not None:
                     unfinished -= 1
                     continue
@@ -286,6 +288,12 @@ def latency(
     _show(output, f"{counted(records, 'record')} of {counted(size, 'byte')}, end to end", found, latencies, plot=plot)
 
 
+def _next(consumer: Consumer) -> Message | None:
+    while (message := consumer.poll(TIMEOUT_SECONDS)) is not None and is_about_its_group(message):
+        pass
+    return message
+
+
 def _round_trips(target: Target, topic: str, records: int, size: int, acks: str) -> list[float]:
     from confluent_kafka import TopicPartition
 
@@ -299,14 +307,14 @@ def _round_trips(target: Target, topic: str, records: int, size: int, acks: str)
         producer.produce(topic, b"warm-up", partition=0)
         while still_out(producer):
             pass
-        if consumer.poll(TIMEOUT_SECONDS) is None:
+        if _next(consumer) is None:
             fail(f"a record written to {topic} did not come back in {TIMEOUT_SECONDS:g} s")
         with _progress("measuring", records) as advance:
             for number in range(records):
                 began = time.perf_counter()
                 producer.produce(topic, value, partition=0)
                 serve_callbacks(producer)
-                message = consumer.poll(TIMEOUT_SECONDS)
+                message = _next(consumer)
                 if message is None or message.error() is not None:
                     reason = message.error().str() if message is not None and message.error() else "nothing came"  # type: ignore[union-attr]
                     fail(f"record {number} did not come back: {reason}")

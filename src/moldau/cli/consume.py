@@ -20,7 +20,7 @@ from moldau.cli.record_filters import Filter, parse_filters
 from moldau.cli.record_forms import SHORT_NAMES, Unfit, make_form
 from moldau.cli.record_lines import Rendering, Shown
 from moldau.cli.registry_target import registry_address
-from moldau.cli.target import TIMEOUT_SECONDS
+from moldau.cli.target import TIMEOUT_SECONDS, is_about_its_group
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -155,7 +155,8 @@ def consume(
     if group is not None:
         settings |= {"group.id": group, "enable.auto.commit": not no_commit, "enable.auto.offset.store": False}
     consumer = target.consumer(**settings)
-    reader = Reader(consumer, rendering, wanted, end, outage, rate, commits=group is not None and not no_commit)
+    commits = group is not None and not no_commit
+    reader = Reader(consumer, rendering, wanted, end, outage, rate, commits=commits, is_alone=group is None)
     try:
         if group is not None:
             consumer.subscribe(topics)
@@ -175,6 +176,8 @@ def _places(consumer: Consumer, topics: list[str], partitions: list[int] | None)
     places: list[Place] = []
     for topic in topics:
         found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+        if found.error is not None and found.error.code() == found.error.TOPIC_AUTHORIZATION_FAILED:
+            fail(f"{topic}: this user may not read it", ExitCode.DENIED)
         if found.error is not None:
             fail(f"no such topic: {topic} (`moldau topic list` shows what there is)", ExitCode.NOT_FOUND)
         missing = sorted(set(partitions or ()) - set(found.partitions))
@@ -266,6 +269,7 @@ class Reader:
     outage: Outage
     rate: float | None
     commits: bool
+    is_alone: bool
     shown: int = 0
     _unfinished: set[Place] | None = field(init=False, default=None)
     _began: float = field(init=False, default=0.0)
@@ -293,6 +297,8 @@ class Reader:
             if batch:
                 quiet_since = time.monotonic()
             for message in batch:
+                if self.is_alone and is_about_its_group(message):
+                    continue
                 if self._is_over(message):
                     return
                 if message.error() is None and not self.end.is_beyond(message):
@@ -411,6 +417,8 @@ def _newest(
             reached = start
             while reached < high and time.monotonic() < deadline:
                 for message in _next_messages(consumer, _BATCH):
+                    if is_about_its_group(message):
+                        continue
                     error = message.error()
                     if error is not None and error.code() != KafkaError._PARTITION_EOF:
                         fail(error.str())

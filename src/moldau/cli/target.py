@@ -19,7 +19,7 @@ from moldau.cli.contexts import chosen_settings
 from moldau.cli.failure import ExitCode, fail, misused, no_broker
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, Message, Producer
     from confluent_kafka.admin import AdminClient
 
     from moldau.client.admin import Admin
@@ -152,6 +152,13 @@ class Target:
         known = sorted(addresses(self.bootstrap_servers), key=lambda each: each != self._answered)
         servers = ",".join(f"[{host}]:{port}" for host, port in known)
         return Admin(parse_client_settings(self.settings | {_SERVERS: servers}))
+
+
+def is_about_its_group(message: Message) -> bool:
+    """An error that means nothing to who only reads: librdkafka looks for the coordinator of a group all the same, and
+    a user who may read the topic need not be allowed that."""
+    error = message.error()
+    return error is not None and error.code() == error.GROUP_AUTHORIZATION_FAILED
 
 
 def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
