@@ -278,9 +278,18 @@ def test_with_fail_the_first_bad_record_stops_and_is_named(spark: "SparkSession"
     from pyspark.errors import PySparkException
 
     how = model.JsonParse(schema="id int not null", on_error="fail")
-    frame = parse.failing(parse.parsed(records(spark, b'{"id": 1}', b"{}"), how, parse.Given()))
-    with pytest.raises(PySparkException, match="record t-0@1: field id: missing or null"):
-        parse.good(frame, []).collect()
+    rows = model.CsvParse(schema="id int", on_error="fail")
+    for parser, value, reason in (
+        (how, b"{}", "field id: missing or null"),
+        (how, b'{"id": "x"}', 'field id: expected int, found "x"'),
+        (rows, b"x", "field id: expected int, found 'x'"),
+    ):
+        good = b'{"id": 1}' if parser is how else b"1"
+        frame = parse.failing(parse.parsed(records(spark, good, value), parser, NOTHING), parser, NOTHING)
+        with pytest.raises(PySparkException, match=f"record t-0@1: {reason}"):
+            parse.good(frame, []).collect()
+    frame = parse.failing(parse.parsed(records(spark, b'{"id": 1}'), how, NOTHING), how, NOTHING)
+    assert parse.good(frame, []).collect() == [(1,)]
 
 
 def test_templates_come_from_a_file_of_lines(tmp_path: Path) -> None:

@@ -48,3 +48,17 @@ def test_a_batch_after_a_pause_counts_although_its_number_was_reported_before() 
     assert [watch.look().batch_id, watch.look().rows_total] == [1, 42]
     query.recentProgress += [report(2, 0, addBatch=3, triggerExecution=4)]  # without rows: it moves the watermark
     assert [watch.look().batch_id, watch.look().rows_total] == [2, 42]
+
+
+def test_a_query_that_looks_for_news_waits() -> None:
+    """A source may take its time to look; Spark counts that as a trigger at work."""
+    query: Any = SimpleNamespace(recentProgress=[], isActive=True, exception=lambda: None)
+    watch = QueryWatch("q", query, lambda _: 0)
+    for message, is_active, state in (
+        ("Getting offsets from PythonMicroBatchStream", True, "waiting"),
+        ("Waiting for data to arrive", False, "waiting"),
+        ("Processing new data", True, "running"),
+        ("Waiting for next trigger", False, "waiting"),
+    ):
+        query.status = {"isTriggerActive": is_active, "message": message}
+        assert watch.look().state == state

@@ -75,7 +75,7 @@ class TableOrigin:
             return records.withColumn(_KEY, f.col("key"))
         frame = parse.parsed(records, self.how, self.given)
         if self.how.on_error == "fail":
-            frame = parse.failing(frame)
+            frame = parse.failing(frame, self.how, self.given)
         return parse.good(frame, self.metadata, key_as=_KEY)
 
 

@@ -98,8 +98,11 @@ def bad(frame: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
     return kept
 
 
-def failing(frame: DataFrame) -> DataFrame:
-    """For `on_error: fail`: the first bad record stops the query, and says which it was."""
+def failing(frame: DataFrame, parse: model.Parse, given: Given) -> DataFrame:
+    """For `on_error: fail`: the first bad record stops the query, and says which it was, and why."""
+    if isinstance(parse, model.JsonParse | model.CsvParse):
+        bad = f.struct(_value().alias("value"), f.col(ERROR).alias("error"))
+        frame = frame.withColumn(ERROR, _explained_of_few(parse, given)(f.when(f.col(ERROR).isNotNull(), bad)))
     message = f.concat(
         f.lit("record "),
         f.col(f"{RAW}.topic"),
@@ -218,6 +221,27 @@ def _csv(packed: DataFrame, parse: model.CsvParse) -> DataFrame:
 
 def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
     """Reasons in words. The function runs for the bad records only, so it may be slow."""
+    return f.udf(_reason(parse, given), t.StringType(), useArrow=True)(f.col("value"), f.col(ERROR))
+
+
+def _explained_of_few(parse: model.JsonParse | model.CsvParse, given: Given) -> Any:
+    """The same for a column of `value` and `error` that is null for good records: Spark asks about all of them."""
+    reason = _reason(parse, given)
+
+    def explain(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            if batch.null_count == len(batch):
+                yield pa.nulls(len(batch), pa.string())
+            else:
+                told = [None if each is None else reason(each["value"], each["error"]) for each in batch.to_pylist()]
+                yield pa.array(told, pa.string())
+
+    return _arrow_udf(explain, t.StringType())
+
+
+def _reason(parse: model.JsonParse | model.CsvParse, given: Given) -> Callable[[bytes | None, str], str]:
     schema = schema_of(parse, given)
     is_json = isinstance(parse, model.JsonParse)
     strict = isinstance(parse, model.JsonParse) and parse.strict
@@ -232,7 +256,7 @@ def _explained(parse: model.JsonParse | model.CsvParse, given: Given) -> Column:
             return json_text.explain(None if value is None else bytes(value), schema, strict=strict)
         return csv_text.explain(None if value is None else bytes(value), schema, separator)
 
-    return f.udf(reason, t.StringType(), useArrow=True)(f.col("value"), f.col(ERROR))
+    return reason
 
 
 # ---- patterns and logs ----------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class QueryWatch:
         error = self.query.exception() if not self.query.isActive else None
         state = "failed" if error else "stopped"
         if self.query.isActive:
-            state = "running" if self.query.status.get("isTriggerActive") else "waiting"
+            state = "running" if is_in_batch(self.query) else "waiting"
         operators = self._last.get("stateOperators", [])
         return QueryProgress(
             name=self.name,
@@ -95,6 +95,16 @@ class QueryWatch:
             watermark=str(self._last.get("eventTime", {}).get("watermark", "")),
             error=first_reason(self._hide(str(error))) if error else "",
         )
+
+
+# What Spark says while it looks for news; sources may take their time for that, and the trigger counts as active.
+_LOOKING = ("Getting offsets", "Waiting")
+
+
+def is_in_batch(query: StreamingQuery) -> bool:
+    """Whether a batch is in work, as far as Spark tells."""
+    status = query.status
+    return bool(status.get("isTriggerActive")) and not str(status.get("message", "")).startswith(_LOOKING)
 
 
 def first_reason(message: str) -> str:

@@ -27,7 +27,7 @@ from moldau.spark.pipelines.graph import DEAD_LETTERS, Graph
 from moldau.spark.pipelines.http_intake import Intake, open_intakes
 from moldau.spark.pipelines.lag import LagMeter
 from moldau.spark.pipelines.lookups import start_lookup, stream_to_batch
-from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, refusal, write_status
+from moldau.spark.pipelines.progress import QueryProgress, QueryWatch, is_in_batch, refusal, write_status
 from moldau.spark.pipelines.reach import require_cluster
 from moldau.spark.pipelines.secrecy import keeping_secrets, redacted, spark_settings, tells_secrets
 from moldau.spark.pipelines.sharing import left_over, shared_reads, start_shared
@@ -185,10 +185,7 @@ class Running:
             query = watch.query
             before = _last_batch(query)
             while (
-                query.isActive
-                and query.status.get("isTriggerActive")
-                and _last_batch(query) == before
-                and time.monotonic() < deadline
+                query.isActive and is_in_batch(query) and _last_batch(query) == before and time.monotonic() < deadline
             ):
                 time.sleep(0.05)  # Spark tells nobody that a batch has ended; it can only be asked
             query.stop()
@@ -319,7 +316,7 @@ def _begun(begin: Begin) -> StreamingQuery:
             status = query.status
             if query.lastProgress is not None or status["isDataAvailable"] or status["message"].startswith("Waiting"):
                 return query
-            time.sleep(0.05)  # nor that a source has said hello
+            time.sleep(0.01)  # nor that a source has said hello
         error = None if query.isActive else query.exception()
         if error is None or _TOO_LATE not in str(error):
             return query

@@ -127,7 +127,7 @@ def open_shared(
     given = given_for(spark, pipeline, name, source, how)
     frame = parse.parsed(records, how, given)
     if how.on_error == "fail":
-        frame = parse.failing(frame)
+        frame = parse.failing(frame, how, given)
     return (parse.together if letters else parse.good)(frame, source.metadata), given
 
 
@@ -159,7 +159,7 @@ def _topic(
     given = given_for(spark, pipeline, name, source, how)
     frame = parse.parsed(records, how, given)
     if how.on_error == "fail":
-        return Opened(parse.good(parse.failing(frame), source.metadata))
+        return Opened(parse.good(parse.failing(frame, how, given), source.metadata))
     rows = parse.good(frame, source.metadata)
     if how.on_error == "drop":
         return Opened(rows)
