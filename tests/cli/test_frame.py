@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -50,6 +51,28 @@ def test_doctor_notices_a_node_that_takes_connections_and_hangs(nowhere: Command
 @pytest.mark.parametrize("address", ["localhost:x", "", "h:99999999", ":9092", "h:0"])
 def test_what_is_no_address(nowhere: Command, address: str) -> None:
     assert "HOST:PORT" in nowhere.refused(2, "topic", "list", "-b", address)
+
+
+def test_examples_of_the_help_are_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("orders-0", "__cluster_metadata-0"):  # which must be there
+        (tmp_path / "moldau-data" / folder).mkdir(parents=True)
+    found = 0
+    for entries in commands.COMMANDS.values():
+        for name, entry in entries.items():
+            loaded: Any = commands.load(name, entry)
+            for each in (loaded, *getattr(loaded, "commands", {}).values()):
+                for line in (each.epilog or "").split("\n\n")[1:]:
+                    assert len(line) < 79
+                    first = shlex.split(line.partition(" | ")[0].partition(" < ")[0])[1:]
+                    entry_of = {key: one for group in commands.COMMANDS.values() for key, one in group.items()}
+                    command: Any = commands.load(first[0], entry_of[first[0]])
+                    rest = first[1:]
+                    if hasattr(command, "commands"):
+                        command, rest = command.commands[rest[0]], rest[1:]
+                    command.make_context("example", rest)
+                    found += 1
+    assert found > 20
 
 
 def test_an_output_that_cannot_show_all_letters_shows_what_it_can(tmp_path: Path) -> None:

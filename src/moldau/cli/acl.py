@@ -39,7 +39,13 @@ Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="ADDRESS", he
 Deny = Annotated[bool, typer.Option("--deny", help="A rule that forbids, which counts before any that allows.")]
 
 
-@app.command(changes=True)
+@app.command(
+    changes=True,
+    examples=(
+        "acl add --principal User:alice -o Read -o Describe --topic orders",
+        "acl add --principal User:alice -o Read --group shop- --prefixed",
+    ),
+)
 def add(
     target: Target,
     output: Output,

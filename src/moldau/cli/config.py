@@ -119,7 +119,15 @@ Assignments = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether it would be done.")]
 
 
-@app.command("set", changes=True)
+@app.command(
+    "set",
+    changes=True,
+    examples=(
+        "config set topic orders retention.ms=3600000 cleanup.policy+=compact",
+        "config set broker - log.cleaner.threads=2",
+        "config set broker-logger 1 moldau.broker=DEBUG",
+    ),
+)
 def set_settings(
     target: Target, output: Output, kind: Kind, name: Name, settings: Assignments, dry_run: DryRun = False
 ) -> None:

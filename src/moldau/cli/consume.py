@@ -31,7 +31,14 @@ _BATCH = 500
 _POLL_SECONDS = 0.2
 
 
-@app.command(raw=("key_schema", "value_schema"))
+@app.command(
+    raw=("key_schema", "value_schema"),
+    examples=(
+        "consume orders --last 10 --follow --format '{key} {value}'",
+        "consume orders --since -1h --until now --where 'value.total>10'",
+        "consume orders payments --group audit --from-beginning",
+    ),
+)
 def consume(
     target: Target,
     output: Output,
@@ -111,8 +118,8 @@ def consume(
 ) -> None:
     """Show records, one a line, until stopped. Joins no group and commits nothing, unless --group says so.
 
-    --format knows {topic} {partition} {offset} {timestamp} {timestamp_ms} {key} {value} {headers} {key_size}
-    {value_size}.
+    --format knows {topic} {partition} {offset} {timestamp} {timestamp_ms} {key}
+    {value} {headers} {key_size} {value_size}.
     """
     starts = [
         name

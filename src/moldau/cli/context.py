@@ -40,7 +40,13 @@ def show(name: Name, output: Output) -> None:
     output.show([{"setting": key, "value": value} for key, value in hidden.items()], document=hidden)
 
 
-@app.command("set")
+@app.command(
+    "set",
+    examples=(
+        "context set prod --config client.properties --use",
+        "context set local -b 127.0.0.1:9092",
+    ),
+)
 def set_context(
     output: Output,
     name: Name,

@@ -3,7 +3,8 @@
 A module makes its commands with `Commands`. A parameter of type `Target` becomes `-b`, `-X`, `--config` and
 `--context`; one of type `RegistryTarget` the same with `--registry` for `-b`; one of type `Output` becomes `--json` and
 `--format`; `watchable=True` adds `--watch`; `changes=True` says that an answer which does not come leaves it open
-whether something was done; `raw` names the parameters that may be bytes and no text:
+whether something was done; `raw` names the parameters that may be bytes and no text; `examples` are lines that its
+help shows, without `moldau`:
 
     app = Commands(help="Users.")
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, Any, get_args, get_origin
 
@@ -118,8 +119,10 @@ class Commands(typer.Typer):
         raw: Collection[str] = (),
         hidden: bool = False,
         no_args_is_help: bool = False,
+        examples: Sequence[str] = (),
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        add = super().command(name, hidden=hidden, no_args_is_help=no_args_is_help)
+        epilog = "\n\n".join(["For example:", *(f"moldau {each}" for each in examples)]) if examples else None
+        add = super().command(name, hidden=hidden, no_args_is_help=no_args_is_help, epilog=epilog)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             add(_framed(function, watchable=watchable, changes=changes, raw=raw))

@@ -155,7 +155,13 @@ def members(target: Target, output: Output, groups: Groups) -> None:
     output.show(rows, empty="nobody")
 
 
-@app.command(changes=True)
+@app.command(
+    changes=True,
+    examples=(
+        "group reset workers -t orders --to -1h --plan back.csv",
+        "group reset workers --from-file back.csv --execute",
+    ),
+)
 def reset(
     target: Target,
     output: Output,

@@ -21,7 +21,12 @@ Places = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    examples=(
+        "log dump moldau-data/orders-0 --records --from 1000 --max 20",
+        "log dump moldau-data/__cluster_metadata-0 --decode --json",
+    ),
+)
 def dump(
     output: Output,
     places: Places,
@@ -229,8 +234,8 @@ def recover(
 ) -> None:
     """Check every record of a stopped node, truncate logs where they are damaged, and make their indexes anew.
 
-    What comes after the damage is gone then: on a cluster, deleting the partition's folder and letting the node fetch
-    it from the others may be better.
+    What comes after the damage is gone then: on a cluster, deleting the
+    partition's folder and letting the node fetch it from the others is better.
     """
     from moldau.cli.log_recovery import recover_dir
     from moldau.log.errors import DirLocked, LogError

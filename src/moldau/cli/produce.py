@@ -46,7 +46,14 @@ class Record:
     where: str = ""
 
 
-@app.command(raw=("key", "headers", "key_schema", "value_schema"))
+@app.command(
+    raw=("key", "headers", "key_schema", "value_schema"),
+    examples=(
+        "produce orders --key-separator : < lines.txt",
+        "produce orders --key alice --value-as json -H source=shop",
+        "consume old -a -e --json | moldau produce new --json-input",
+    ),
+)
 def produce(
     target: Target,
     output: Output,

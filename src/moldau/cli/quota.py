@@ -35,7 +35,14 @@ ClientId = Annotated[
 Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An address; '' is the default address.")]
 
 
-@app.command("set", changes=True)
+@app.command(
+    "set",
+    changes=True,
+    examples=(
+        "quota set --user alice --produce 1M --fetch 2M",
+        "quota set --user '' --request-percent 50",
+    ),
+)
 def set_quota(
     target: Target,
     output: Output,

@@ -56,7 +56,12 @@ def _alive(admin: Admin, wanted: Iterable[int] | None) -> tuple[list[int], dict[
     return sorted(wanted or racks), racks
 
 
-@app.command()
+@app.command(
+    examples=(
+        "reassign plan orders --brokers 2,3 --plan go.json --rollback back.json",
+        "reassign run go.json --throttle 10000000 --wait",
+    ),
+)
 def plan(
     target: Target,
     output: Output,

@@ -36,7 +36,13 @@ TopicSettings = Annotated[
 _UNKNOWN_TOPIC = 3
 
 
-@app.command(changes=True)
+@app.command(
+    changes=True,
+    examples=(
+        "topic create orders -p 6 -r 3 -c retention.ms=86400000",
+        "topic create pinned --replica-assignment 1:2,2:3,3:1",
+    ),
+)
 def create(
     target: Target,
     output: Output,

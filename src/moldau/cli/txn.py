@@ -262,7 +262,13 @@ def _expected(admin: Admin, producer_ids: set[int]) -> dict[int, dict[tuple[str,
     return found
 
 
-@app.command(changes=True)
+@app.command(
+    changes=True,
+    examples=(
+        "txn hanging",
+        "txn abort orders --partition 0 --start-offset 4711",
+    ),
+)
 def abort(
     target: Target,
     output: Output,
