@@ -122,6 +122,8 @@ def test_damage_is_found_and_cut_away(moldau: Command, folder: Path, damage: Cal
     planned = moldau("log", "recover", str(folder))
     assert planned.code == 6
     assert "nothing was changed" in planned.err
+    assert ("all from offset 40 on would be removed" in planned.out) == (damage in (flip, tear))
+    assert ("all from offset 50 on would be removed, 100 bytes" in planned.out) == (damage is scribble)
     assert moldau("log", "verify", str(folder)).code == 6
     moldau.ok("log", "recover", str(folder), "--execute")
     assert moldau.ok("log", "verify", str(folder)).code == 0

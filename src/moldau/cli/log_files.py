@@ -132,7 +132,7 @@ def verify_folder(folder: Path, *, deep: bool = True) -> tuple[list[Problem], in
                 ]
                 expected = header.next_offset
         except Torn as error:
-            problems.append(Problem(str(file), error.position, None, str(error)))
+            problems.append(Problem(str(file), error.position, max(first, expected), str(error)))
         problems += _wrong_indexes(file, positions)
     return problems, count, size
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from moldau.cli.log_files import partition_folders, verify_folder
+from moldau.cli.log_files import Problem, partition_folders, segments, verify_folder
 from moldau.log.errors import LogError
 
 _METADATA = "__cluster_metadata"
@@ -44,7 +44,17 @@ def _looked_at(folder: Path) -> dict[str, Any]:
     problems, _, _ = verify_folder(folder)
     whats = [f"{Path(each.file).name} at {each.position}: {each.what}" for each in problems[:3]]
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return {"partition": folder.name, "what": "; ".join(whats) + more}
+    return {"partition": folder.name, "what": "; ".join(whats) + more + _would_lose(folder)}
+
+
+def _would_lose(folder: Path) -> str:
+    """What recovery cuts off: all from the first batch on that is not whole and true. It looks at no single record."""
+    damage, _, _ = verify_folder(folder, deep=False)
+    first: Problem | None = next((each for each in damage if each.file.endswith(".log")), None)
+    if first is None:
+        return ""
+    behind = sum(each.stat().st_size for each in segments(folder) if str(each) >= first.file) - (first.position or 0)
+    return f"; all from offset {first.offset} on would be removed, {behind} bytes"
 
 
 def _recovered(folder: Path, dir_: Any) -> dict[str, Any]:
