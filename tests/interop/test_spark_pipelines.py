@@ -273,6 +273,21 @@ def test_the_end_of_java_is_no_traceback(moldau: BrokerProcess, tmp_path: Path, 
         ]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_who_ends_a_start_sees_no_traceback(tmp_path: Path, number: int, code: int) -> None:
+    sinks = "sinks: [{console: 1}, {name: a, parquet: a}, {name: b, parquet: b}]"
+    rest = f"checkpoint: checkpoint\nsources: {{ticks: {{rate: 5}}}}\n{sinks}\nspark: {{spark.driver.memory: 512m}}\n"
+    (tmp_path / "ticks.yaml").write_text(f"name: ticks\n{rest}")
+    status_file = tmp_path / "checkpoint" / "status.json"
+    with running(tmp_path, "ticks.yaml") as run:
+        run.wait_until(status_file.exists, "the first query is being started")
+        run.process.send_signal(number)
+        assert run.end() == code, run.said()
+        assert "Traceback" not in run.said(), run.said()
+    status = json.loads(status_file.read_text())
+    assert [status["running"], *(each["state"] for each in status["queries"])] == [False, *["stopped"] * 3]
+
+
 def child_of(parent: int, name: str) -> int:
     """A process of this name in the group of another."""
     for stat in Path("/proc").glob("[0-9]*/stat"):

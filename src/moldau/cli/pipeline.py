@@ -152,26 +152,39 @@ def validate(
 @app.command("list")
 def list_pipelines(
     folder: Annotated[Path, typer.Argument(help="Also the pipeline files in this folder.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """The ready pipelines, and those in a folder."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    found = list(_pipelines(folder))
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    table = Table("pipeline", "about", box=None, pad_edge=False)
+    for each in found:
+        about = Text(each["about"]) if each["is_valid"] else Text.assemble(("not valid:", "red"), f" {each['about']}")
+        table.add_row(Text(each["pipeline"]), about)
+    Console().print(table)
+
+
+def _pipelines(folder: Path) -> Iterator[dict[str, Any]]:
+    """Of a file that is not valid, `about` says what is wrong."""
     from moldau.spark.pipelines import PipelineError, load
     from moldau.spark.pipelines.ready import find, names
 
-    table = Table("pipeline", "about", box=None, pad_edge=False)
     for name in names():
-        table.add_row(name, find(name).about)
+        yield {"pipeline": name, "is_valid": True, "about": find(name).about}
     for file in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
         if "sinks:" not in file.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
-            table.add_row(Text(str(file)), Text(load(file).about))
+            is_valid, about = True, load(file).about
         except PipelineError as error:
-            table.add_row(Text(str(file)), Text.assemble(("not valid:", "red"), f" {error.problems[0]}"))
-    Console().print(table)
+            is_valid, about = False, str(error.problems[0])
+        yield {"pipeline": str(file), "is_valid": is_valid, "about": about}
 
 
 @app.command()
@@ -400,7 +413,7 @@ def _require_alone(pipeline: Pipeline) -> None:
 
 
 def _leave_out_chatter() -> None:
-    """Every thread of Py4J's and PySpark's that Java's end surprises tells a traceback. One sentence says it."""
+    """Every thread of Py4J's and PySpark's that Java's end or Ctrl-C surprises tells a traceback, and we a sentence."""
     from pyspark.accumulators import AccumulatorTCPServer
 
     def ignore(server: object, request: Any, client_address: Any) -> None:
@@ -408,7 +421,7 @@ def _leave_out_chatter() -> None:
 
     AccumulatorTCPServer.handle_error = ignore  # type: ignore[method-assign,assignment]  # there is no setting for it
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
+    logging.getLogger().addFilter(lambda record: not str(record.msg).endswith("while sending command."))
 
 
 def _generate(pipeline: Pipeline, count: int, settings: list[str] | None, bootstrap: str | None) -> None:
