@@ -50,7 +50,7 @@ def test_files_in_a_folder_are_listed_too(tmp_path: Path) -> None:
     listed = {Path(each["pipeline"]).name: each for each in json.loads(run("list", str(tmp_path), "--json")[1])}
     assert set(listed) == {*ready.names(), "good.yaml", "bad.yaml"}
     assert (listed["good.yaml"]["is_valid"], listed["good.yaml"]["about"]) == (True, "ticks to see")
-    assert (listed["bad.yaml"]["is_valid"], "'rat'" in listed["bad.yaml"]["about"]) == (False, True)
+    assert (listed["bad.yaml"]["is_valid"], "did you mean 'rate'?" in listed["bad.yaml"]["about"]) == (False, True)
 
 
 def test_mistakes_are_printed_one_a_line(tmp_path: Path) -> None:
