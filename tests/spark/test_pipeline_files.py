@@ -288,6 +288,10 @@ def test_a_variable_without_value_names_its_line_and_how_to_give_one() -> None:
         ),
         (small(source="topic: .."), "p.yaml:5:5: '..' cannot be a topic"),
         (
+            small(source="topic: a\n    parse: {format: registry, message: Order}") + "registry: http://h:1\n",
+            "p.yaml:6:31: only Protobuf has messages, and values are avro",
+        ),
+        (
             small(steps="  - {aggregate: {n: count(*)}, window: {column: timestamp, size: 0 minutes}}\n"),
             "p.yaml:7:60: a window's `size` is more than nothing",
         ),

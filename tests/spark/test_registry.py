@@ -209,6 +209,16 @@ def test_protobuf_of_the_first_message_of_a_file_and_of_no_other(registry: FakeR
     second = message_class(PROTO, {"common.proto": COMMON}, (1,))(x="y")
     with pytest.raises(ValueError, match=r"is a shop\.Second, and the columns are those of shop\.Order"):
         decoder.decode(header(number) + b"\x02\x02" + second.SerializeToString())
+    for name in ("Second", "shop.Second"):
+        chosen = reader_schema("protobuf", settings(registry), "orders-value", name)
+        assert chosen.spark_type().simpleString() == "struct<x:string>"
+        assert Decoder(chosen).decode(header(number) + b"\x02\x02" + second.SerializeToString()) == {"x": "y"}
+    inner = reader_schema("protobuf", settings(registry), "orders-value", "Order.Line").spark_type()
+    assert inner.simpleString() == "struct<sku:string>"
+    with pytest.raises(
+        ValueError, match=r"no message 'Third'; there are shop\.Order, shop\.Second, .*shop\.Order\.Line"
+    ):
+        reader_schema("protobuf", settings(registry), "orders-value", "Third").spark_type()
     nested = message_class(PROTO, {"common.proto": COMMON}, (0, 0))(sku="s")
     with pytest.raises(ValueError, match=r"is a shop\.Order\.Line, and"):
         decoder.decode(header(number) + b"\x04\x00\x00" + nested.SerializeToString())
@@ -356,6 +366,10 @@ def test_programs_read_columns_instead_of_bytes(registry: FakeRegistry, bootstra
         ({"valueFormat": "xml"}, "option 'valueFormat' is 'xml': write avro, json, protobuf"),
         ({"schema.registry.url": ""}, r"option 'schema\.registry\.url is missing"),
         ({"schema.subject": "nobody"}, "the schema of subject 'nobody' cannot be had"),
+        (
+            {"schema.message": "Order"},
+            "option 'schema.message' names a message of Protobuf, and 'valueFormat' is 'avro'",
+        ),
     ):
         with pytest.raises(OptionError, match=told):
             make_batch_reader(given | wrong, source.schema())

@@ -53,6 +53,7 @@ _SOURCE_NAMES = (
     "valueFormat",
     "valueMode",
     "schema.subject",
+    "schema.message",
     "schema.registry.url",
     "schema.registry.basic.auth.user.info",
     "schema.registry.bearer.auth.token",
@@ -160,8 +161,11 @@ def ask_value_reader(options: Mapping[str, str]) -> "ReaderSchema | None":
     subject = lower.get("schema.subject") or f"{lower.get('subscribe', '').strip()}-value"
     if subject == "-value" or "," in subject:
         raise OptionError("option 'schema.subject' is missing: name the subject whose newest schema gives the columns")
+    message = lower.get("schema.message", "").strip()
+    if message and found != "protobuf":
+        raise OptionError(f"option 'schema.message' names a message of Protobuf, and 'valueFormat' is '{found}'")
     try:
-        return reader_schema(found, registry_settings(lower), subject)
+        return reader_schema(found, registry_settings(lower), subject, message)
     except (RegistryError, UnknownSchema) as error:
         raise OptionError(f"the schema of subject '{subject}' cannot be had: {error}") from None
 

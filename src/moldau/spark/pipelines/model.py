@@ -82,6 +82,7 @@ class AvroParse:
 class RegistryParse:
     values: str = choice("what the values are: avro, json or protobuf, each with the id of its schema", "avro", *VALUES)
     subject: str = text("the subject whose newest schema gives the columns; without it, TOPIC-value")
+    message: str = text("of Protobuf: the message that values are, with or without its package; without it, the first")
     require: Mapping[str, str] = pairs(_REQUIRE_ABOUT)
     on_error: str = choice(_ON_ERROR_ABOUT, "dead_letter", *ON_ERROR)
     where: Where = where()

@@ -85,7 +85,7 @@ def newest_schema(
 
     subject = how.subject or f"{getattr(source, 'topic', '')}-value"
     try:
-        found = reader_schema(how.values, _registry_settings(pipeline), subject)
+        found = reader_schema(how.values, _registry_settings(pipeline), subject, how.message)
     except (RegistryError, UnknownSchema) as error:
         told = f"the schema of {subject!r} cannot be had: {error}"
         raise PipelineError([Problem(how.where.mark, told, "check `registry:` and `subject:`")]) from error

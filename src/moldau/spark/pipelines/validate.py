@@ -223,6 +223,8 @@ def _parse(pipeline: model.Pipeline, parse: model.Parse) -> Problems:
             yield from _avro(pipeline, parse)
         case model.RegistryParse():
             yield from _registry(pipeline, parse.where.mark)
+            if parse.message and parse.values != "protobuf":
+                yield Problem(parse.where.of("message"), f"only Protobuf has messages, and values are {parse.values}")
             for package, extra in _OF_VALUES[parse.values]:
                 yield from _needs(package, extra, parse.where.mark)
         case model.RegexParse():

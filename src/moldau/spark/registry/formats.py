@@ -25,7 +25,7 @@ from moldau.spark.avro_bytes import ExactBytes, refuse_endless
 from moldau.spark.avro_unions import splitter
 from moldau.spark.registry import types
 from moldau.spark.registry.client import Registry, RegistryError, RegistrySettings, Schema, UnknownSchema, of_tasks
-from moldau.spark.registry.protobuf_text import message_class
+from moldau.spark.registry.protobuf_text import message_class, name_in_file
 from moldau.spark.registry.written_values import avro_value, json_text
 
 FORMATS = ("avro", "json", "protobuf")
@@ -42,23 +42,28 @@ class ReaderSchema:
     text: str
     references: Mapping[str, str]
     settings: RegistrySettings
+    message: str = ""  # of a Protobuf schema, if it is not the first
 
     def spark_type(self) -> t.StructType:
         if self.format == "json":
             return types.of_json_schema(self.text, self.references)
         if self.format == "protobuf":
-            return types.of_protobuf(message_class(self.text, self.references).DESCRIPTOR)
+            return types.of_protobuf(self.protobuf())
         from moldau.spark.avro_types import record_schema
 
         return record_schema(json.dumps(_whole_avro(self.text, self.references)))
 
+    def protobuf(self) -> Any:
+        """The descriptor of the message that the columns are of."""
+        return message_class(self.text, self.references, self.message or (0,)).DESCRIPTOR
 
-def reader_schema(format_: str, settings: RegistrySettings, subject: str) -> ReaderSchema:
+
+def reader_schema(format_: str, settings: RegistrySettings, subject: str, message: str = "") -> ReaderSchema:
     """The newest schema of a subject; raises UnknownSchema or RegistryError."""
     found = Registry(settings).latest(subject)
     if found.kind != KINDS[format_]:
         raise RegistryError(f"subject {subject} has {found.kind} schemas: set the format to {found.kind.lower()}")
-    return ReaderSchema(format_, found.text, found.references, settings)
+    return ReaderSchema(format_, found.text, found.references, settings, message)
 
 
 def split(value: bytes) -> tuple[int, bytes]:
@@ -82,7 +87,7 @@ class Decoder:
             self._avro_reader = _parsed_avro(reader.text, reader.references, named)
             self._split = splitter(self._avro_reader, named)
         if reader.format == "protobuf":
-            self._message = message_class(reader.text, reader.references).DESCRIPTOR
+            self._message = reader.protobuf()
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """The record; raises ValueError with the reason."""
@@ -207,19 +212,13 @@ def _protobuf(writer: dict[tuple[int, ...], Any], body: bytes, wanted: Any) -> d
     if cls is None:
         schema: Schema = writer[()]
         cls = writer[path] = message_class(schema.text, schema.references, path)
-    if _name_in_file(cls.DESCRIPTOR) != _name_in_file(wanted):
-        named = f"{cls.DESCRIPTOR.full_name}, and the columns are those of {wanted.full_name}"
-        raise ValueError(f"the value is a {named}: the first message of the newest schema")
+    if name_in_file(cls.DESCRIPTOR) != name_in_file(wanted):
+        raise ValueError(f"the value is a {cls.DESCRIPTOR.full_name}, and the columns are those of {wanted.full_name}")
     try:
         message = cls.FromString(body[at:])
     except DecodeError as error:
         raise ValueError(f"not Protobuf of its schema: {error}") from None
     return types.protobuf_to_python(message, wanted)
-
-
-def _name_in_file(message: Any) -> str:
-    """Without the package, which people change with their schema's version."""
-    return str(message.full_name).removeprefix(f"{message.file.package}.")
 
 
 def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:

@@ -47,8 +47,9 @@ class ProtoError(ValueError):
     """What is wrong with the text."""
 
 
-def message_class(text: str, imports: Mapping[str, str], path: tuple[int, ...] = (0,)) -> Any:
-    """The class of a message: `path` are Confluent's message indexes, (0,) being the first of the file."""
+def message_class(text: str, imports: Mapping[str, str], path: tuple[int, ...] | str = (0,)) -> Any:
+    """The class of a message. `path` are Confluent's message indexes, (0,) being the first of the file, or its name,
+    with or without the package."""
     from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]  # it has no stubs
 
     pool = descriptor_pool.DescriptorPool()
@@ -59,17 +60,42 @@ def message_class(text: str, imports: Mapping[str, str], path: tuple[int, ...] =
             pool.Add(file_descriptor(other, name))
         pool.Add(file)
         found: Any = pool.FindFileByName("moldau-value.proto")
-        names = list(file.message_type)
-        message = found.message_types_by_name[names[path[0]].name]
-        for index in path[1:]:  # as Java's serializer counts: entries of maps are not there
-            nested = [each for each in message.nested_types if not each.GetOptions().map_entry]
-            message = nested[index]
+        first = [found.message_types_by_name[each.name] for each in file.message_type]
+        message = _named(first, path) if isinstance(path, str) else _at(first, path)
     except IndexError:
-        where = ", ".join(map(str, path))
+        where = ", ".join(map(str, path))  # who gives a name is told otherwise
         raise ProtoError(f"the Protobuf schema has no message at {where}, where the value says its own is") from None
     except (TypeError, KeyError) as error:
         raise ProtoError(f"the Protobuf schema cannot be used: {error}") from None
     return message_factory.GetMessageClass(message)
+
+
+def _at(messages: list[Any], path: tuple[int, ...]) -> Any:
+    found = messages[path[0]]
+    for index in path[1:]:
+        found = _nested(found)[index]
+    return found
+
+
+def _nested(message: Any) -> list[Any]:
+    """As Java's serializer counts: entries of maps are not there."""
+    return [each for each in message.nested_types if not each.GetOptions().map_entry]
+
+
+def _named(messages: list[Any], name: str) -> Any:
+    every = list(messages)
+    for each in every:  # and those that are added meanwhile
+        every += _nested(each)
+    names = {name_in_file(each): each for each in every} | {each.full_name: each for each in every}
+    if name not in names:
+        there = ", ".join(each.full_name for each in every)
+        raise ProtoError(f"the Protobuf schema has no message {name!r}; there are {there}")
+    return names[name]
+
+
+def name_in_file(message: Any) -> str:
+    """Without the package, which people change with their schema's version."""
+    return str(message.full_name).removeprefix(f"{message.file.package}.")
 
 
 def _add_well_known(pool: Any, text: str, imports: Mapping[str, str]) -> None:
