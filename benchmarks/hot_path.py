@@ -77,6 +77,7 @@ def frames() -> dict[str, bytes]:
         "produce acks=all": write(small, -1),
         "produce 100 records": write(large, 1),
         "fetch": read(3, 4_096),
+        "fetch 1 MB": read(3, 1 << 20),
     }
 
 
