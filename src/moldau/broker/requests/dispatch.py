@@ -20,6 +20,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.broker.calls import PLAINTEXT, Call, Session
+from moldau.broker.quorum.errors import QuorumStopped
 from moldau.broker.request_times import SAMPLED_MASK, RequestTimes
 from moldau.broker.requests.access import answer
 from moldau.broker.requests.forwarding import FORWARDED, carry_out
@@ -253,6 +254,8 @@ class Dispatcher:
         code, message = ErrorCode.NOT_CONTROLLER, None
         if isinstance(error, TooManyRecords):
             code, message = ErrorCode.POLICY_VIOLATION, str(error)
+        elif isinstance(error, QuorumStopped):
+            code = ErrorCode.BROKER_NOT_AVAILABLE  # why was told when it stopped, and the others ask again and again
         elif not isinstance(error, NotController):
             _log.error(f"{call.api.name} failed: %r", call, exc_info=error)  # one API must not hide another
             code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.quorum.errors import QuorumStopped
 from moldau.broker.requests.registry import served_on
 from moldau.wire import ErrorCode
 from moldau.wire import messages as m
@@ -56,3 +57,17 @@ def test_the_log_names_the_api_where_lines_are_told_apart(
     (record,) = (each for each in caplog.records if "failed" in each.getMessage())
     assert str(record.msg).startswith("ListGroups failed")
     assert "wire-client" in record.getMessage()
+
+
+def test_a_node_that_left_the_quorum_says_so_to_all_who_ask_and_its_log_said_it_once(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk failed, perhaps, and the others ask it several times a second."""
+
+    def stopped(*_: object) -> Any:
+        raise QuorumStopped("the disk of this node's metadata failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served_on("broker")[LIST_GROUPS], "handle", stopped)
+        assert client.ask(m.ListGroupsRequest()).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert not caplog.records
