@@ -26,10 +26,11 @@ from moldau.spark.pipelines.columns import Columns, of_parse, of_source
 from moldau.spark.pipelines.durations import seconds_of
 from moldau.spark.pipelines.errors import Mark, PipelineError, Problem
 from moldau.spark.pipelines.functions import FunctionError, find
-from moldau.spark.pipelines.graph import SHARED, Graph, Part, is_stream, resolve, sql_tokens
+from moldau.spark.pipelines.graph import SHARED, Graph, resolve, sql_tokens
 from moldau.spark.pipelines.patterns import PatternError, group_names, line_pattern
 from moldau.spark.pipelines.schema import parse_type
 from moldau.spark.pipelines.secrecy import keeping_secrets
+from moldau.spark.pipelines.streaming import streaming_problems, topics_of
 from moldau.spark.suggestions import did_you_mean
 from moldau.spark.topic_patterns import PatternRefused, topic_pattern
 
@@ -49,7 +50,7 @@ def validate(pipeline: model.Pipeline) -> Graph:
         problems += _sink(pipeline, sink)
     problems += _functions(pipeline)
     if not problems:
-        problems += [*_streaming(graph), *column_names.problems(graph)]
+        problems += [*streaming_problems(graph), *column_names.problems(graph)]
     if problems:
         raise PipelineError(problems)
     return graph
@@ -77,7 +78,7 @@ def _whole(pipeline: model.Pipeline) -> Problems:
     has_letters = any(source.parse is not None and source.parse.on_error == "dead_letter" for source in topics)
     if has_letters:
         yield from _topic_name(pipeline.dead_letter_topic, pipeline.where.of("dead_letters"))
-    read = {topic for source in topics if isinstance(source, model.TopicSource) for topic in _topics(source)}
+    read = {topic for source in topics if isinstance(source, model.TopicSource) for topic in topics_of(source)}
     if pipeline.dead_letter_topic in read:
         yield Problem(
             pipeline.where.of("dead_letters"),
@@ -139,10 +140,6 @@ def _topic_name(topic: str, mark: Mark) -> Problems:
         yield Problem(mark, f"{topic!r} cannot be a topic", "use at most 249 letters, digits, '.', '_', '-'")
 
 
-def _topics(source: model.TopicSource) -> list[str]:
-    return [topic.strip() for topic in source.topic.split(",") if topic.strip()]
-
-
 # ---- sources --------------------------------------------------------------------------------------------------------
 
 
@@ -185,12 +182,12 @@ def _topic_source(pipeline: model.Pipeline, source: model.TopicSource | model.Pa
             topic_pattern(source.topic_pattern)
         except PatternRefused as error:
             yield Problem(source.where.of("topic_pattern"), f"the pattern {error}")
-    elif not _topics(source):
+    elif not topics_of(source):
         yield Problem(source.where.of("topic"), "`topic` is empty", "name a topic")
     else:
-        for topic in _topics(source):
+        for topic in topics_of(source):
             yield from _topic_name(topic, source.where.of("topic"))
-    if isinstance(source, model.PatternSource) or _topics(source):
+    if isinstance(source, model.PatternSource) or topics_of(source):
         yield from _topic_options(pipeline, source)
     if isinstance(source, model.TopicSource) and source.http:
         yield from _http(source)
@@ -210,7 +207,7 @@ def _http(source: model.TopicSource) -> Problems:
     if is_open and not source.http_token:
         fix = "add `http_token: ${secret:…}`, or take a port of this machine alone, such as `http: 8080`"
         yield Problem(mark, f"everybody could write to the topic through {source.http}", fix)
-    if len(_topics(source)) != 1:
+    if len(topics_of(source)) != 1:
         yield Problem(mark, "events by HTTP go to one topic", "name one in `topic:`")
 
 
@@ -542,64 +539,3 @@ def _has_protobuf() -> bool:
     except ImportError:
         return False
     return True
-
-
-# ---- what streams ---------------------------------------------------------------------------------------------------
-
-
-def _streaming(graph: Graph) -> Problems:
-    for part in graph.steps.values():
-        step = part.item
-        if (
-            isinstance(step, model.DedupStep)
-            and step.within_watermark
-            and graph.streams(part)
-            and not _watermarked(graph, part)
-        ):
-            yield Problem(
-                step.where.of("dedup"),
-                "dedup of a stream would remember every key for ever",
-                "give the source a `watermark:`, or write `within_watermark: false` if the keys are few",
-            )
-    for part in graph.sinks.values():
-        sink = part.item
-        assert isinstance(sink, model.Sink)
-        if not graph.streams(part):
-            yield Problem(
-                sink.where.mark,
-                f"nothing streams into this sink ({part.inputs[0]})",
-                "read from a topic, files or a database cursor",
-            )
-            continue
-        if isinstance(sink, model.TopicSink) and any(
-            isinstance(each.item, model.TopicSource) and sink.topic in _topics(each.item)
-            for each in graph.upstream(part)
-        ):
-            yield Problem(
-                sink.where.of("topic"),
-                f"topic {sink.topic!r} is also its source: records would go round",
-                "choose another",
-            )
-        mode = "append" if isinstance(sink, model.ParquetSink) else sink.mode
-        grouped = [each for each in graph.upstream(part) if isinstance(each.item, model.AggregateStep)]
-        if mode == "append" and any(not _watermarked(graph, each) for each in grouped):
-            yield Problem(
-                grouped[0].item.where.of("aggregate"),
-                "this aggregate is appended to a sink, so Spark has to know when a group is final",
-                "give the source a `watermark:`, or the sink `mode: update`",
-            )
-        if (
-            mode == "complete"
-            and not grouped
-            and not any(isinstance(each.item, model.SqlStep | model.PythonStep) for each in graph.upstream(part))
-        ):
-            yield Problem(sink.where.of("mode"), "mode complete is for aggregates", "write `mode: append`")
-
-
-def _watermarked(graph: Graph, part: Part) -> bool:
-    for each in graph.upstream(part):
-        if isinstance(each.item, model.WatermarkStep | model.PythonStep):
-            return True
-        if is_stream(each.item) and getattr(each.item, "watermark", None) is not None:
-            return True
-    return False
