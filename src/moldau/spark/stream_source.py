@@ -235,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not fresh and self._latest is not None and too_soon_s > 0:
             if any(offset > begin.get(each, 0) for each, offset in self._latest.items()):
                 return self._latest
-            time.sleep(too_soon_s)
+            time.sleep(too_soon_s)  # what was told before is old by now, and brokers are asked ten times a second
         topics = self._known_topics(fresh=fresh)
         self._seen |= {topic for topic, _ in topics.leaders}
         if topics.missing - self._seen - {topic for topic, _ in begin}:

@@ -18,7 +18,7 @@ class IdlePause:
     def before_asking(self) -> None:
         rest_s = self._idle_at + _SECONDS - time.monotonic()
         if rest_s > 0:
-            time.sleep(rest_s)
+            time.sleep(rest_s)  # Spark asks again at once, and takes any answer for a new one
 
     def nothing_new(self) -> None:
         self._idle_at = time.monotonic()
